@@ -1,0 +1,98 @@
+"""The interface of every attention kernel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from posbias.errors import InputError
+
+__all__ = ["Kernel", "Matrix", "Vector"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Kernel(ABC):
+    """A row-stochastic n x n matrix A, held as a linear operator.
+
+    ``A[i, j]`` is the weight of source (key) j in target (query) i. The interface is a subset of
+    :class:`scipy.sparse.linalg.LinearOperator` (``shape``, ``dtype``, ``matvec``, ``rmatvec``),
+    so a kernel can be handed to SciPy through ``aslinearoperator``.
+
+    A subclass implements `rmatvec`, `matvec`, `row` and `restrict`; `diagonal` and `toarray`
+    have general implementations that cost n calls of `row`.
+    """
+
+    def __init__(self, n: int) -> None:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+            raise InputError(f"a kernel needs n >= 1 positions, got {n!r}")
+        self._n = int(n)
+
+    @property
+    def n(self) -> int:
+        """Number of positions."""
+        return self._n
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The pair (n, n)."""
+        return self._n, self._n
+
+    @property
+    def dtype(self) -> np.dtype[np.float64]:
+        """Always float64."""
+        return np.dtype(np.float64)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether A[i, j] = 0 for every j > i by construction."""
+        return True
+
+    @abstractmethod
+    def rmatvec(self, p: ArrayLike) -> Vector:
+        """Return ``p @ A`` for a row vector `p`, shape (n,)."""
+
+    @abstractmethod
+    def matvec(self, v: ArrayLike) -> Vector:
+        """Return ``A @ v`` for a column vector `v`, shape (n,)."""
+
+    @abstractmethod
+    def row(self, i: int) -> Vector:
+        """Return row `i`, shape (n,); negative `i` counts from the end."""
+
+    @abstractmethod
+    def restrict(self, n: int) -> Kernel:
+        """Return the kernel of the same rule over the first `n` positions."""
+
+    def diagonal(self) -> Vector:
+        """Return A[i, i] for every i, shape (n,)."""
+        return np.array([self.row(i)[i] for i in range(self._n)])
+
+    def toarray(self) -> Matrix:
+        """Return the dense matrix, shape (n, n)."""
+        return np.stack([self.row(i) for i in range(self._n)])
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return a JSON-serialisable description, the layer entry of a spec file."""
+        raise InputError(f"{type(self).__name__} has no description for a spec file")
+
+    def _index(self, i: int) -> int:
+        """Return `i` as an index in 0..n-1 or raise `InputError`."""
+        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not -self._n <= i < self._n:
+            raise InputError(f"row {i!r} does not exist in a kernel of {self._n} positions")
+        return int(i) % self._n
+
+    def _vector(self, x: ArrayLike) -> Vector:
+        """Return `x` as a float64 vector of length n or raise `InputError`."""
+        vector = np.asarray(x, dtype=np.float64)
+        if vector.shape != (self._n,):
+            raise InputError(f"a vector of shape ({self._n},) is required, got {vector.shape}")
+        return vector
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self._n})"
