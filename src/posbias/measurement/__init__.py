@@ -1,1 +1,1 @@
-"""To be described."""
+"""Measurements of a model: schema, store, merge and tables (no torch)."""
