@@ -36,7 +36,7 @@ VERSION = 1
 ESTIMATORS = ("norm", "frobenius")
 """Estimators of the mixing coefficient, the default first."""
 
-POSITION_SCHEMES = ("none", "alibi", "rotary", "learned", "relative")
+POSITION_SCHEMES = ("none", "alibi", "rotary", "learned", "sinusoidal")
 """Values of ``model.position_scheme.type``."""
 
 ROW_TOLERANCE = 5e-3
@@ -270,7 +270,7 @@ MANIFEST: Mapping[str, KeySpec] = {
     "format": KeySpec("text", f"always {FORMAT!r}"),
     "version": KeySpec("count", f"version of this schema, {VERSION}"),
     "posbias_version": KeySpec("text", "version of posbias that measured"),
-    "created": KeySpec("text", "time of the measurement, ISO 8601 in UTC", setting=False),
+    "created": KeySpec("time", "time of the measurement, ISO 8601 in UTC", setting=False),
     "model.id": KeySpec("text", "Hugging Face id, folder or file of the model"),
     "model.architecture": KeySpec("text", "model type, e.g. bloom"),
     "model.revision": KeySpec("text", "commit or content hash of the weights", nullable=True),
@@ -297,9 +297,8 @@ MANIFEST: Mapping[str, KeySpec] = {
     "windows.seed": KeySpec(
         "integer",
         "seed of the draw; null when runs of several seeds were merged",
-        True,
-        True,
-        False,
+        nullable=True,
+        setting=False,
     ),
     "windows.starts": KeySpec(
         "starts",

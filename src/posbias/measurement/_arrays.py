@@ -1,0 +1,143 @@
+"""Check arrays against the schema: names, types, shapes, ranges, stochasticity."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import ArtifactError
+from posbias.measurement.schema import (
+    ARRAYS,
+    ROW_TOLERANCE,
+    ArraySpec,
+    Dimensions,
+    array_spec,
+    influence_array,
+)
+
+__all__ = ["check_array", "check_layout", "check_names", "check_pairs"]
+
+Array = NDArray[Any]
+
+
+def check_names(names: Iterable[str], manifest: Mapping[str, Any]) -> None:
+    """Check that all required arrays are there and none that the schema does not know."""
+    present = set(names)
+    unknown = sorted(name for name in present if array_spec(name) is None)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], ARRAYS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ArtifactError(f"array {unknown[0]} is not part of the schema{hint}")
+    required = {name for name, spec in ARRAYS.items() if spec.required}
+    if manifest["influence_method"] is not None:
+        required.add(influence_array(manifest["influence_method"]))
+    if manifest["model"]["position_scheme"]["type"] == "alibi":
+        required.add("position.slopes")
+    elif "position.slopes" in present:
+        raise ArtifactError(
+            "array position.slopes is there, but model.position_scheme.type is "
+            f"{manifest['model']['position_scheme']['type']!r}; slopes belong to alibi only"
+        )
+    if present & {"logits.lag.sum", "logits.lag.count"}:
+        required |= {"logits.lag.sum", "logits.lag.count"}
+    missing = sorted(required - present)
+    if missing:
+        raise ArtifactError(
+            f"array {missing[0]} is missing ({len(missing)} in all); the measurement is "
+            "incomplete, measure again"
+        )
+
+
+def check_layout(name: str, dtype: str, shape: tuple[int, ...], dims: Dimensions) -> None:
+    """Check type and shape of an array whose name the schema knows."""
+    spec = _spec(name)
+    if dtype != spec.dtype:
+        raise ArtifactError(
+            f"array {name} has type {dtype}; {spec.dtype} is required, convert it on purpose"
+        )
+    expected = dims.shape(spec.shape)
+    if shape != expected:
+        raise ArtifactError(
+            f"array {name} has shape {shape}; ({', '.join(spec.shape)}) = {expected} is required "
+            "by the manifest"
+        )
+
+
+def check_array(name: str, array: Array, dims: Dimensions, layer_windows: list[int | None]) -> None:
+    """Check layout and values of one array.
+
+    Cost: one or two passes over the values, without a copy of the whole array.
+    """
+    check_layout(name, array.dtype.name, array.shape, dims)
+    spec = _spec(name)
+    _check_range(name, array, spec)
+    if name == "kernel.attention.sum":
+        for t, layer in enumerate(array):
+            _check_kernel(layer, dims.windows, t, layer_windows[t])
+    if name.startswith("influence.") and not array.sum() > 0.0:
+        raise ArtifactError(
+            f"array {name} is zero everywhere; the probability of the next token does not depend "
+            "on the input, which points to saturated or underflowing values"
+        )
+
+
+def check_pairs(arrays: Mapping[str, Array]) -> None:
+    """Check what relates two arrays: lag sums must be zero where no pair was counted."""
+    if "logits.lag.sum" not in arrays:
+        return
+    empty = arrays["logits.lag.count"] == 0
+    bad = np.argwhere(empty[:, None, :] & (arrays["logits.lag.sum"] != 0.0))
+    if bad.size:
+        raise ArtifactError(
+            f"array logits.lag.sum is not zero at {_place(bad[0])}, but no pair was counted there"
+        )
+
+
+def _spec(name: str) -> ArraySpec:
+    spec = array_spec(name)
+    if spec is None:
+        raise ArtifactError(f"array {name} is not part of the schema")
+    return spec
+
+
+def _check_range(name: str, array: Array, spec: ArraySpec) -> None:
+    # Minimum and maximum propagate NaN and show infinities: no temporary of the array's size.
+    low, high = float(array.min()), float(array.max())
+    if low >= spec.low and high <= spec.high and np.isfinite(low) and np.isfinite(high):
+        return
+    good = np.isfinite(array) & (array >= spec.low) & (array <= spec.high)
+    bad = np.argwhere(~good)
+    raise ArtifactError(
+        f"array {name} is {array[tuple(bad[0])]} at {_place(bad[0])} ({len(bad)} such entries); "
+        f"finite values in [{spec.low:g}, {spec.high:g}] are required ({spec.unit})"
+    )
+
+
+def _check_kernel(layer: Array, windows: int, t: int, window: int | None) -> None:
+    if np.triu(layer, 1).any():
+        i, j = np.argwhere(np.triu(layer, 1))[0]
+        raise ArtifactError(
+            f"kernel.attention.sum is {layer[i, j]:g} at layer {t}, query {i}, key {j}; a causal "
+            "kernel is zero above the diagonal"
+        )
+    if window is not None and np.tril(layer, -window).any():
+        i, j = np.argwhere(np.tril(layer, -window))[0]
+        raise ArtifactError(
+            f"kernel.attention.sum is {layer[i, j]:g} at layer {t}, query {i}, key {j}, outside "
+            f"the sliding window of {window} keys that model.layer_windows states"
+        )
+    sums = layer.sum(axis=1) / windows
+    worst = int(np.abs(sums - 1.0).argmax())
+    if abs(sums[worst] - 1.0) > ROW_TOLERANCE:
+        raise ArtifactError(
+            f"kernel.attention.sum, layer {t}: row {worst} sums to {sums[worst]:.6g} per window; "
+            f"1 within {ROW_TOLERANCE:g} is required (the array is a sum over {windows} windows)"
+        )
+
+
+def _place(index: NDArray[np.intp]) -> str:
+    return str(tuple(int(i) for i in index))
