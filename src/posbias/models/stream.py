@@ -1,0 +1,228 @@
+"""Certify where x and a are, or search for them: numbers decide, not names.
+
+The attention update u (times a constant c) is certified when ``x + c u`` is what a later module
+of the same block reads (sequential residual), or when ``x + c u + m`` is what the block returns
+with m the output of another module (parallel residual).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.models.sites import (
+    LayerSites,
+    ModelSites,
+    dtype_of,
+    find_blocks,
+    input_embedding,
+)
+from posbias.models.trace import Event, Trace, record
+
+__all__ = ["Certificate", "certify", "identity_tolerance", "search_sites"]
+
+Forward = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Proof that the update of one layer is what the model adds to its stream.
+
+    Attributes
+    ----------
+    residual : {"sequential", "parallel"}
+        Whether x + a is read by a later module or only returned with the MLP's output added.
+    error : float
+        Largest deviation relative to the largest entry.
+    multiplier : float
+        The constant c.
+    update, stream : str
+        Paths inside the block; `stream` is empty for its input.
+    """
+
+    residual: Literal["sequential", "parallel"]
+    error: float
+    multiplier: float
+    update: str
+    stream: str
+
+
+def identity_tolerance(dtype: torch.dtype) -> float:
+    """Return the relative error up to which x_out = x + a counts as exact."""
+    return {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-2}.get(dtype, 5e-2)
+
+
+def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
+    """Check the stream identity of every layer in one forward pass.
+
+    Parameters
+    ----------
+    sites : ModelSites
+        The claim.
+    forward : callable
+        Runs the model once on a small batch.
+
+    Raises
+    ------
+    InstrumentationError
+        If the identity does not hold in a layer.
+
+    Notes
+    -----
+    Keeps every activation of the pass: T * B * n * C numbers per module. Use a short window.
+    """
+    traces = record([Trace(site.block) for site in sites.layers], forward)
+    tolerance = identity_tolerance(sites.dtype)
+    must_be_sequential = sites.row is not None and sites.row.residual == "sequential"
+    certificates = []
+    for layer, (site, trace) in enumerate(zip(sites.layers, traces, strict=True)):
+        update, stream = trace.name_of(site.update), trace.name_of(site.stream)
+        found = _test(trace, update, stream, site.multiplier, sequential=must_be_sequential)
+        if found is None or not found.error <= tolerance:
+            shown = "nothing comparable" if found is None else f"relative error {found.error:.3g}"
+            raise InstrumentationError(
+                f"layer {layer + 1}: x + a is not what the model adds up ({shown}, tolerance "
+                f"{tolerance:g}), with a the output of {sites.update_path!r} times "
+                f"{site.multiplier:g}. Usual causes: changed model code or activations that "
+                "overflow. Load in float32 or report the architecture"
+            )
+        certificates.append(found)
+    return certificates
+
+
+def search_sites(model: nn.Module, forward: Forward) -> ModelSites:
+    """Find x, a and the attention modules of an architecture without a row in the table.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a layer has no softmax attention, or no module output times a constant is what the
+        layer adds to its stream.
+    """
+    blocks = find_blocks(model)
+    traces = record([Trace(block) for block in blocks], forward)
+    tolerance = identity_tolerance(dtype_of(model))
+    layers: list[LayerSites] = []
+    proofs: list[Certificate] = []
+    for index, trace in enumerate(traces):
+        proof = _search(trace, tolerance)
+        if proof is None or trace.attention is None:
+            raise UnsupportedModelError(
+                f"layer {index + 1} of {type(model).__name__}: no module output times a constant "
+                "is what the layer adds to its residual stream after softmax attention. This "
+                "architecture cannot be measured"
+            )
+        block = trace.block
+        layers.append(
+            LayerSites(
+                block,
+                attention=block.get_submodule(trace.attention),
+                update=block.get_submodule(proof.update),
+                stream=block.get_submodule(proof.stream) if proof.stream else None,
+                multiplier=proof.multiplier,
+            )
+        )
+        proofs.append(proof)
+    return ModelSites(
+        tuple(layers),
+        input_embedding(model),
+        dtype_of(model),
+        None,
+        proofs[0].update,
+        proofs[0].stream,
+    )
+
+
+def _test(
+    trace: Trace, update: str, stream: str, multiplier: float, *, sequential: bool
+) -> Certificate | None:
+    """Return the better of the sequential and the parallel proof for one claim, or None."""
+    x = trace.stream if not stream else trace.output_of(stream)
+    if x is None:
+        return None
+    lineage = trace.attention_lineage()
+    found: Certificate | None = None
+    for event in (e for e in lineage if e.name == update):
+        proofs = list(_sequential(trace, x, event, multiplier, stream))
+        if not sequential:
+            proofs += _parallel(trace, x, event, multiplier, stream)
+        for proof in proofs:
+            if found is None or proof.error < found.error:
+                found = proof
+    return found
+
+
+def _search(trace: Trace, tolerance: float) -> Certificate | None:
+    """Return the first proof within the tolerance: sequential before parallel, input before norms."""
+    lineage = trace.attention_lineage()
+    if trace.stream is None or not lineage:
+        return None
+    began = min(event.began for event in lineage)
+    streams: list[tuple[str, Tensor]] = [("", trace.stream)]
+    streams += [
+        (e.name, e.output) for e in trace.events if e.output is not None and e.ended < began
+    ]
+    for rule in (_sequential, _parallel):
+        for name, x in streams:
+            for event in lineage:
+                for proof in rule(trace, x, event, None, name):
+                    if proof.error <= tolerance:
+                        return proof
+    return None
+
+
+def _sequential(
+    trace: Trace, x: Tensor, event: Event, multiplier: float | None, stream: str
+) -> Iterator[Certificate]:
+    """Yield a proof for each later tensor, compared with x + c u."""
+    if event.output is None:
+        return
+    u = event.output.double()
+    later = [t for e in trace.events if e.began > event.ended for t in e.reads]
+    targets = [*later, *([trace.returned] if trace.returned is not None else [])]
+    for target in targets:
+        difference = target.double() - x.double()
+        factor = _fit(difference, u) if multiplier is None else multiplier
+        if factor is not None:
+            error = _relative(difference - factor * u, target)
+            yield Certificate("sequential", error, factor, event.name, stream)
+
+
+def _parallel(
+    trace: Trace, x: Tensor, event: Event, multiplier: float | None, stream: str
+) -> Iterator[Certificate]:
+    """Yield a proof for each other branch m, comparing what the block returns with x + c u + m."""
+    if event.output is None or trace.returned is None:
+        return
+    u = event.output.double()
+    difference = trace.returned.double() - x.double()
+    lineage = trace.attention_lineage()
+    for other in trace.events:
+        if other.output is None or any(other is e for e in lineage):
+            continue
+        m = other.output.double()
+        factor = multiplier
+        if factor is None:
+            factor = _fit(difference - m, u)
+        if factor is not None:
+            error = _relative(difference - factor * u - m, trace.returned)
+            yield Certificate("parallel", error, factor, event.name, stream)
+
+
+def _fit(target: Tensor, u: Tensor) -> float | None:
+    """Return c that minimises |target - c u|, snapped to 1 when it is 1 up to rounding."""
+    norm = float((u * u).sum())
+    factor = float((target * u).sum()) / norm if norm > 0.0 else 0.0
+    if factor == 0.0:
+        return None
+    return 1.0 if abs(factor - 1.0) < 1e-6 else factor
+
+
+def _relative(error: Tensor, target: Tensor) -> float:
+    scale = float(target.double().abs().max())
+    return float(error.abs().max()) / scale if scale > 0.0 else float(error.abs().max())
