@@ -124,9 +124,10 @@ def load_model(
         if attn_implementation is not None:
             options["attn_implementation"] = attn_implementation
         network = _load_weights(source, {**options, "config": config, "dtype": wanted})
-    network = _move(network, where, source.id)
+    _move(network, where, source.id)
     commit = getattr(config, "_commit_hash", None)
-    return LoadedModel(network.eval(), tokenizer, source.id, commit, source.kind)
+    network.eval()
+    return LoadedModel(network, tokenizer, source.id, commit, source.kind)
 
 
 def maximum_length(model: Any) -> int | None:
@@ -342,7 +343,7 @@ def _load_weights(source: ModelSource, options: Mapping[str, Any]) -> Any:
 
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.location, output_loading_info=True, **options
+            source.location, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     except MemoryError:
         raise
@@ -351,18 +352,23 @@ def _load_weights(source: ModelSource, options: Mapping[str, Any]) -> Any:
             f"the weights of {source.id} cannot be loaded: {_reason(error)}"
         ) from error
     network, report = loaded
-    lost = sorted({*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])})
+    lost = sorted(report["missing_keys"])
     if lost:
         raise ModelError(
             f"the weights of {source.id} are incomplete: {len(lost)} tensors are missing and would "
             f"be random, {lost[0]} for one. The file may be damaged or of another architecture"
         )
+    for key, stored, required in sorted(report["mismatched_keys"]):
+        raise ModelError(
+            f"the weights of {source.id} do not fit its configuration: {key} has shape "
+            f"{tuple(stored)}, {tuple(required)} is required"
+        )
     return network
 
 
-def _move(network: Any, device: Any, name: str) -> Any:
+def _move(network: Any, device: Any, name: str) -> None:
     try:
-        return network.to(device)
+        network.to(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ModelError(f"{name} cannot be moved to device {device}: {_reason(error)}") from error
 
