@@ -1,0 +1,265 @@
+"""Influence profiles over positions, and mixing coefficients over layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
+
+from posbias.errors import InputError, ProfileError
+from posbias.plot.style import INK, LINE_STYLES, axes_or_new, line_styles, plot_style
+from posbias.profile import Profile
+
+__all__ = ["SPREAD_PERCENTILES", "plot_cumulative", "plot_mixing", "plot_profiles", "window_band"]
+
+SPREAD_PERCENTILES = (16.0, 84.0)
+"""Percentiles over windows between which the band of the measured influence lies."""
+
+# How far the view goes below the smallest curve that is not vanishing: an attention-only profile
+# falls by hundreds of decades, and showing them all would flatten everything else.
+_DECADES_BELOW = 0.7
+
+
+def plot_profiles(
+    profiles: Mapping[str, Profile],
+    ax: Axes | None = None,
+    *,
+    windows: ArrayLike | None = None,
+    labels: Mapping[str, str] | None = None,
+    legend: bool = True,
+) -> Axes:
+    """Draw influence against position on a logarithmic axis.
+
+    Parameters
+    ----------
+    profiles : mapping of str to Profile
+        Profiles of equal length; ``"measured"`` is drawn as the reference, in front.
+    ax : Axes, optional
+        Where to draw; by default the axes of a new figure of column width.
+    windows : array_like, shape (D, n), optional
+        Non-negative scores of each text window. Their spread is drawn as a band, each row
+        normalised to sum 1 first (see `window_band`).
+    labels : mapping of str to str, optional
+        Names for the legend.
+    legend : bool
+        Whether to draw a legend inside the axes.
+
+    Returns
+    -------
+    Axes
+        One line per profile, in the order given; positions on x, share of influence on y.
+
+    Raises
+    ------
+    ProfileError
+        If there is no profile or their lengths differ.
+    """
+    n = _common_length(profiles)
+    names = labels or {}
+    ax = axes_or_new(ax)
+    positions = np.arange(n)
+    styles = line_styles(list(profiles))
+    with plot_style():
+        if windows is not None:
+            low, high = window_band(windows)
+            if low.size != n:
+                raise ProfileError(f"windows have {low.size} positions, profiles have {n}")
+            label = "windows, {:.0f}-{:.0f} %".format(*SPREAD_PERCENTILES)
+            ax.fill_between(
+                positions, low, high, color=INK, alpha=0.16, linewidth=0, zorder=1, label=label
+            )
+        for name, profile in profiles.items():
+            style = styles[name]
+            ax.plot(
+                positions,
+                profile.mass,
+                color=style.color,
+                linestyle=style.dashes,
+                linewidth=style.width,
+                zorder=style.layer,
+                label=names.get(name, style.label or name),
+            )
+        ax.set_yscale("log")
+        ax.set_ylim(*_view(profiles))
+        _position_axis(ax, n)
+        ax.set_ylabel("share of influence")
+        if legend:
+            ax.legend(loc="upper center", ncols=2 if len(profiles) > 3 else 1)
+    return ax
+
+
+def plot_cumulative(
+    profiles: Mapping[str, Profile],
+    ax: Axes | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    legend: bool = True,
+) -> Axes:
+    """Draw the cumulated influence; the area between two curves over n - 1 is their W1 distance.
+
+    Parameters
+    ----------
+    profiles : mapping of str to Profile
+        Profiles of equal length.
+    ax : Axes, optional
+        Where to draw; by default the axes of a new figure of column width.
+    labels : mapping of str to str, optional
+        Names for the legend.
+    legend : bool
+        Whether to draw a legend inside the axes.
+
+    Returns
+    -------
+    Axes
+        One stepped line per profile, in the order given.
+
+    Raises
+    ------
+    ProfileError
+        If there is no profile or their lengths differ.
+    """
+    n = _common_length(profiles)
+    names = labels or {}
+    ax = axes_or_new(ax)
+    styles = line_styles(list(profiles))
+    with plot_style():
+        for name, profile in profiles.items():
+            style = styles[name]
+            ax.plot(
+                np.arange(n),
+                profile.cdf,
+                color=style.color,
+                linestyle=style.dashes,
+                linewidth=style.width,
+                zorder=style.layer,
+                drawstyle="steps-post",
+                label=names.get(name, style.label or name),
+            )
+        ax.set_ylim(-0.02, 1.02)
+        _position_axis(ax, n)
+        ax.set_ylabel("cumulated influence")
+        if legend:
+            ax.legend(loc="lower right")
+    return ax
+
+
+def plot_mixing(
+    mixing: ArrayLike, ax: Axes | None = None, *, spread: ArrayLike | None = None
+) -> Axes:
+    """Draw the mixing coefficient of each layer.
+
+    Parameters
+    ----------
+    mixing : array_like, shape (T,)
+        Mixing coefficients, layer 1 first.
+    ax : Axes, optional
+        Where to draw; by default the axes of a new figure of column width.
+    spread : array_like, shape (T,), optional
+        Standard deviation over tokens and windows, drawn as error bars.
+
+    Returns
+    -------
+    Axes
+        One line with a point per layer; layers 1..T on x.
+
+    Raises
+    ------
+    InputError
+        If the shapes are not (T,).
+    """
+    values = np.asarray(mixing, dtype=np.float64)
+    errors = None if spread is None else np.asarray(spread, dtype=np.float64)
+    if (
+        values.ndim != 1
+        or values.size == 0
+        or (errors is not None and errors.shape != values.shape)
+    ):
+        shape = None if errors is None else errors.shape
+        raise InputError(
+            f"mixing has shape {values.shape} and its spread {shape}; both need one value per layer"
+        )
+    ax = axes_or_new(ax, height=2.1)
+    layers = np.arange(1, values.size + 1)
+    half = LINE_STYLES["fixed-half"]
+    with plot_style():
+        ax.axhline(0.5, color=half.color, linestyle=half.dashes, linewidth=half.width, zorder=1)
+        if errors is not None:
+            ax.vlines(
+                layers, values - errors, values + errors, color=INK, alpha=0.25, linewidth=2.2
+            )
+        size = 3.0 if values.size <= 40 else 1.8
+        ax.plot(layers, values, color=INK, marker="o", markersize=size, linewidth=0.9, zorder=4)
+        top = float((values + (0.0 if errors is None else errors)).max())
+        ax.set_ylim(0.0, max(0.55, 1.06 * top))
+        layer_axis(ax, values.size)
+        ax.set_ylabel("mixing coefficient λ")
+    return ax
+
+
+def window_band(windows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the 16th and the 84th percentile over windows of each position's share.
+
+    Parameters
+    ----------
+    windows : array_like, shape (D, n)
+        Non-negative scores per window and position; each row is normalised to sum 1.
+
+    Returns
+    -------
+    low, high : ndarray, shape (n,)
+        Percentiles `SPREAD_PERCENTILES` over the D windows.
+
+    Raises
+    ------
+    ProfileError
+        If the shape is not (D, n) or the scores of a window sum to zero.
+    """
+    scores = np.asarray(windows, dtype=np.float64)
+    if scores.ndim != 2 or scores.shape[0] == 0:
+        raise ProfileError(f"windows have shape {scores.shape}; (windows, positions) is required")
+    totals = scores.sum(axis=1, keepdims=True)
+    if not np.all(totals > 0.0):
+        raise ProfileError(
+            "the scores of a window sum to zero, so it has no shares of influence"
+        )
+    low, high = np.percentile(scores / totals, SPREAD_PERCENTILES, axis=0)
+    return low, high
+
+
+def layer_axis(ax: Axes, depth: int, *, first: int = 1) -> None:
+    """Set limits, ticks and label of an axis of layers `first`..`depth`; there is no layer 0."""
+    step = next(s * 10**k for k in range(9) for s in (1, 2, 5) if s * 10**k * 6 >= depth)
+    ticks = [t for t in range(0, depth + 1, step) if t > first] if step > 1 else range(2, depth + 1)
+    margin = 0.2 + 0.03 * depth
+    ax.set_xlim(first - margin, depth + margin)
+    ax.set_xticks([first, *ticks])
+    ax.set_xlabel("layer")
+
+
+def _common_length(profiles: Mapping[str, Profile]) -> int:
+    lengths = {name: profile.n for name, profile in profiles.items()}
+    if len(set(lengths.values())) != 1:
+        raise ProfileError(f"profiles to draw have lengths {lengths}; at least one, all equal")
+    return next(iter(lengths.values()))
+
+
+def _view(profiles: Mapping[str, Profile]) -> tuple[float, float]:
+    """Return limits of the logarithmic axis that show every curve that has not vanished."""
+    n = _common_length(profiles)
+    floor = 1e-3 / n
+    shown = [p.mass[p.mass >= floor] for p in profiles.values()]
+    lowest = min(float(mass.min()) for mass in shown)
+    highest = max(float(mass.max()) for mass in shown)
+    return lowest * 10.0**-_DECADES_BELOW, min(2.0, highest * 1.6)
+
+
+def _position_axis(ax: Axes, n: int) -> None:
+    # A margin on both sides keeps the first and the last position, the two that matter most,
+    # off the frame.
+    margin = max(0.5, 0.02 * (n - 1))
+    ax.set_xlim(-margin, n - 1 + margin)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    ax.set_xlabel("position")
