@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.errors import TextError
+from posbias.models.hub import is_hub_reachable, one_line
 
 
 def iterate_dataset(name: str, *, field: str, split: str) -> Iterator[str]:
@@ -47,9 +48,15 @@ def _open(name: str, split: str) -> Any:
             f"datasets:{name} needs the datasets library, which cannot be imported ({error}). "
             "Install it: pip install 'posbias[datasets]'"
         ) from error
-    dataset, _, config = name.partition(":")
+    # A folder may have a colon in its name.
+    dataset, _, config = (name, "", "") if Path(name).is_dir() else name.partition(":")
     if not dataset:
         raise TextError("datasets: lacks a name; write datasets:NAME or datasets:NAME:CONFIG")
+    if not Path(dataset).is_dir() and not is_hub_reachable():
+        raise TextError(
+            f"cannot read datasets:{name}: no such folder here, and the hub cannot be reached. "
+            "Check the name or the connection, or give a folder written by Dataset.save_to_disk"
+        )
     try:
         if _is_saved_to_disk(Path(dataset)):
             saved = datasets.load_from_disk(dataset)
@@ -78,8 +85,7 @@ def _guarded(rows: Any, name: str, split: str) -> Iterator[Mapping[str, Any]]:
 
 def _failure(name: str, split: str, error: Exception) -> TextError:
     """Wrap any error of the library, whose kinds are many and undocumented."""
-    reason = " ".join(str(error).split()) or "no reason given"
     return TextError(
-        f"cannot read datasets:{name}, split {split!r}: {type(error).__name__}: {reason}. "
+        f"cannot read datasets:{name}, split {split!r}: {one_line(error)}. "
         "Check name, config, split and the connection"
     )

@@ -69,6 +69,7 @@ class TextCollection:
                 raise TextError(
                     f"document {index} of {source} is {type(document).__name__}; text is required"
                 )
+            _check_encodable(document, f"document {index} of {source}")
         if not any(document.strip() for document in kept):
             raise TextError(
                 f"{source} holds no text: {len(kept)} documents, all empty or white space"
@@ -83,7 +84,7 @@ class TextCollection:
         SHA-256 of the UTF-8 bytes for one document; for several, of their digests in order.
         Independent of how the documents were stored.
         """
-        digests = [hashlib.sha256(_utf8(document)) for document in self.documents]
+        digests = [hashlib.sha256(document.encode()) for document in self.documents]
         if len(digests) == 1:
             return digests[0].hexdigest()
         return hashlib.sha256(b"".join(digest.digest() for digest in digests)).hexdigest()
@@ -273,6 +274,12 @@ def _json_document(line: str, place: str, field: str) -> str:
     return document
 
 
-def _utf8(document: str) -> bytes:
-    # A JSON string may hold a lone surrogate, which strict UTF-8 cannot express.
-    return document.encode("utf-8", "surrogatepass")
+def _check_encodable(document: str, place: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can hold and no tokenizer takes."""
+    try:
+        document.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"{place} has a lone surrogate, U+{ord(document[error.start]):04X}, at character "
+            f"{error.start}; Unicode text is required. Its source was cut or encoded wrongly"
+        ) from error

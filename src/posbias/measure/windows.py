@@ -25,7 +25,7 @@ __all__ = [
 
 Ids = NDArray[np.int64]
 
-_PROBE = "a"
+_PROBES = ("a", "the", "0", "\u4e00", "hello world")
 
 
 class Tokenizer(Protocol):
@@ -227,18 +227,30 @@ def automatic_prefix(tokenizer: Tokenizer) -> list[int]:
 
     Found from what it does, since settings such as ``add_bos_token`` are not always obeyed.
     """
-    told = _ids(tokenizer(_PROBE, verbose=False))
-    bare = _ids(tokenizer(_PROBE, add_special_tokens=False, verbose=False))
+    probe, bare = _probe(tokenizer)
+    told = _ids(tokenizer(probe, verbose=False))
     bos = getattr(tokenizer, "bos_token_id", None)
-    if bos is not None and bare[:1] == [bos]:
+    if bos is not None and bare[0] == bos:
         # Some tokenizers add it even when told not to; it is taken off the documents then.
         return [int(bos)]
     for start in range(len(told) - len(bare) + 1):
         if told[start : start + len(bare)] == bare:
             return told[:start]
     raise TextError(
-        f"the tokenizer encodes {_PROBE!r} as {told} with special tokens and {bare} without; the "
+        f"the tokenizer encodes {probe!r} as {told} with special tokens and {bare} without; the "
         "second must be part of the first. Cut the windows yourself and pass them as an array"
+    )
+
+
+def _probe(tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    """Return a text and its tokens without special ones; not every tokenizer knows every text."""
+    for probe in _PROBES:
+        bare = _ids(tokenizer(probe, add_special_tokens=False, verbose=False))
+        if bare:
+            return probe, bare
+    raise TextError(
+        f"the tokenizer makes no token of {_PROBES!r}; it may be empty. Check that it belongs to "
+        "the model"
     )
 
 

@@ -71,7 +71,7 @@ def resolve_source(model: str | os.PathLike[str], *, gguf_file: str | None = Non
     if isinstance(model, os.PathLike) or _looks_like_path(name):
         raise ModelError(
             f"no model at {name}: no such file or folder. Give a folder with config.json and "
-            f"weights, a .gguf file, a hub id, or one of {_known()}"
+            f"weights, a .gguf file, a hub id, or an embedded model: {_known()}"
         )
     if not _HUB_ID.fullmatch(name):
         raise ModelError(
@@ -124,8 +124,11 @@ def _file(name: str, path: Path, gguf_file: str | None) -> ModelSource:
 
 
 def _gguf(name: str, path: Path) -> ModelSource:
-    with path.open("rb") as file:
-        magic = file.read(4)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
     if magic != b"GGUF":
         raise ModelError(
             f"{name} is not a GGUF file: {path.name} begins with {magic!r} instead of b'GGUF'. It "
@@ -149,7 +152,10 @@ def _package_file(name: str, gguf_file: str | None) -> Path:
         ) from error
     if gguf_file is None and callable(getattr(package, "assemble", None)):
         # Files above the size limit of the package index come in parts.
-        return Path(package.assemble())
+        try:
+            return Path(package.assemble())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the package of {name} cannot give its file: {error}") from error
     folders = [Path(folder) for folder in getattr(package, "__path__", [])]
     found = sorted(file for folder in folders for file in folder.rglob(gguf_file or "*.gguf"))
     if len(found) != 1:

@@ -6,11 +6,14 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbias.errors import ModelError, UnsupportedModelError
+from posbias.errors import ModelError
+from posbias.models._config_checks import check_config, length_limit
 from posbias.models._quiet import quiet_loading
 from posbias.models._sources import DEFAULT_MODEL, ModelSource, embedded_models, resolve_source
+from posbias.models.hub import explain_hub_error, is_hub_reachable, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +31,7 @@ __all__ = [
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Number formats in which a model can be loaded."""
 
-_LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len")
-_HUB_TIMEOUT_S = 5.0
+_TOKENIZER_FILES = ("tokenizer*", "*.model", "*vocab*", "*.tiktoken", "merges.txt")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class LoadedModel:
     model : PreTrainedModel
         In eval mode, on one device.
     tokenizer : PreTrainedTokenizerBase
+        The tokenizer it was trained with.
     id : str
         The model as it was named.
     revision : str or None
@@ -59,7 +62,7 @@ class LoadedModel:
 def load_model(
     model: str | os.PathLike[str] | tuple[Any, Any] | LoadedModel = DEFAULT_MODEL,
     *,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype | None = "float32",
     device: str | torch.device | None = None,
     revision: str | None = None,
     gguf_file: str | None = None,
@@ -75,13 +78,14 @@ def load_model(
         file or a folder with one; ``"package:NAME"``, an installed Python package with a GGUF
         file; or a hub id. A pair of model and tokenizer objects is checked and used as it is.
     dtype : str
-        One of `DTYPES`. Weights are converted to it, whatever they are stored in.
+        One of `DTYPES`. Weights are converted to it, whatever they are stored in. None takes a
+        given object in the format that it has.
     device : str, optional
         A torch device; by default ``"cuda"`` if there is one, else ``"cpu"``.
     revision : str, optional
         Branch, tag or commit of a hub model.
     gguf_file : str, optional
-        The file to load from a folder or hub model in GGUF.
+        The file to load from a folder, package or hub model in GGUF.
     attn_implementation : str, optional
         ``"sdpa"``, ``"eager"``...; by default what transformers takes for the model.
     trust_remote_code : bool
@@ -100,10 +104,13 @@ def load_model(
         If it is not a causal language model with weights in plain floating point.
     """
     _require("torch", "transformers", extra="models")
-    wanted = _torch_dtype(dtype)
-    if isinstance(model, LoadedModel | tuple) or not isinstance(model, str | os.PathLike):
-        named_only = {"revision": revision, "gguf_file": gguf_file, "attn": attn_implementation}
-        return _check_objects(model, wanted, device, named_only)
+    if not isinstance(model, str | os.PathLike):
+        fixed = {
+            "revision": revision,
+            "gguf_file": gguf_file,
+            "attn_implementation": attn_implementation,
+        }
+        return _check_object(model, dtype, device, fixed)
     source = resolve_source(model, gguf_file=gguf_file)
     if source.gguf_file is not None:
         _require("gguf", "accelerate", "sentencepiece", extra="gguf")
@@ -111,21 +118,21 @@ def load_model(
         raise ModelError(
             f"revision {revision!r} was given for {source.id}; only hub models have one"
         )
-    where = _torch_device(device)
+    number_format, where = _torch_dtype(dtype), _torch_device(device)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+    if source.gguf_file is not None:
+        options["gguf_file"] = source.gguf_file
     with quiet_loading():
         if source.kind == "hub":
-            options |= {"revision": revision, "local_files_only": not _is_hub_reachable()}
-        if source.gguf_file is not None:
-            options["gguf_file"] = source.gguf_file
+            options |= {"revision": revision, "local_files_only": not is_hub_reachable()}
         config = _load_config(source, options)
-        _check_config(config, source.id)
+        check_config(config, source.id)
+        commit = getattr(config, "_commit_hash", None)
         tokenizer = _load_tokenizer(source, options)
         if attn_implementation is not None:
             options["attn_implementation"] = attn_implementation
-        network = _load_weights(source, {**options, "config": config, "dtype": wanted})
+        network = _load_weights(source, {**options, "config": config, "dtype": number_format})
     _move(network, where, source.id)
-    commit = getattr(config, "_commit_hash", None)
     network.eval()
     return LoadedModel(network, tokenizer, source.id, commit, source.kind)
 
@@ -137,16 +144,8 @@ def maximum_length(model: Any) -> int | None:
     ----------
     model : LoadedModel, PreTrainedModel or PreTrainedConfig
     """
-    inner = model.model if isinstance(model, LoadedModel) else model
-    config = getattr(inner, "config", inner)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    if getattr(config, "alibi", False):
-        return None
-    for name in _LENGTH_FIELDS:
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
+    inner: Any = model.model if isinstance(model, LoadedModel) else model
+    return length_limit(getattr(inner, "config", inner))
 
 
 def _require(*libraries: str, extra: str) -> None:
@@ -180,60 +179,50 @@ def _torch_device(device: Any) -> Any:
         ) from error
 
 
-def _check_objects(
-    given: Any, dtype: Any, device: Any, named_only: Mapping[str, object]
-) -> LoadedModel:
+def _check_object(given: Any, dtype: Any, device: Any, fixed: Mapping[str, object]) -> LoadedModel:
     """Check a model and tokenizer that were loaded elsewhere; nothing about them is changed."""
-    from transformers import PreTrainedModel
-
-    if isinstance(given, LoadedModel):
-        loaded = given
-    elif not isinstance(given, tuple) or len(given) != 2:
-        raise ModelError(
-            f"model is {type(given).__name__}; a name, a path, or a pair (model, tokenizer) of "
-            "loaded objects is required"
-        )
-    else:
-        model, tokenizer = given
-        if not isinstance(model, PreTrainedModel) or not callable(tokenizer):
-            raise ModelError(
-                f"model is a pair of {type(model).__name__} and {type(tokenizer).__name__}; a "
-                "transformers model and its tokenizer are required"
-            )
-        config = model.config
-        name = getattr(config, "_name_or_path", "") or type(model).__name__
-        loaded = LoadedModel(
-            model, tokenizer, name, getattr(config, "_commit_hash", None), "object"
-        )
-    _check_config(loaded.model.config, loaded.id)
-    for option, value in named_only.items():
+    loaded = given if isinstance(given, LoadedModel) else _from_pair(given)
+    model: Any = loaded.model
+    check_config(model.config, loaded.id)
+    for option, value in fixed.items():
         if value is not None:
-            raise ModelError(f"{option} is {value!r}, but the model is loaded already")
-    if loaded.model.dtype != dtype:
+            raise ModelError(
+                f"{option} {value!r} was given, but the model is loaded already; give it there"
+            )
+    if dtype is not None and model.dtype != _torch_dtype(dtype):
         raise ModelError(
-            f"the given model is {loaded.model.dtype}, {dtype} was asked for. Pass "
-            "dtype=model.dtype, or convert the model: model.to(dtype)"
+            f"the given model is in {str(model.dtype).removeprefix('torch.')}, {dtype} was asked "
+            "for. Ask for the format it has, or convert it: model.to(dtype)"
         )
-    if device is not None and loaded.model.device.type != _torch_device(device).type:
+    wanted = model.device if device is None else _torch_device(device)
+    if wanted.type != model.device.type or wanted.index not in {None, model.device.index}:
         raise ModelError(
-            f"the given model is on {loaded.model.device}, {device} was asked for. "
-            "Move it yourself: model.to(device)"
+            f"the given model is on {model.device}, {device} was asked for. Ask for the device it "
+            "is on, or move it: model.to(device)"
         )
-    if loaded.model.training:
+    if model.training:
         raise ModelError("the given model is in training mode, with dropout; call model.eval()")
     return loaded
 
 
-def _is_hub_reachable() -> bool:
-    """Ask the hub once: its client retries each file for half a minute before it gives up."""
-    from huggingface_hub import constants, utils
+def _from_pair(given: Any) -> LoadedModel:
+    from transformers import PreTrainedModel
 
-    hub_utils: Any = utils
-    try:
-        hub_utils.get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT_S)
-    except Exception:  # Offline mode, no network, proxy refusal: of many kinds, all the same here.
-        return False
-    return True
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise ModelError(
+            f"model is a {type(given).__name__}; a name, a path, or a pair (model, tokenizer) of "
+            "loaded objects is required"
+        )
+    model, tokenizer = given
+    if not isinstance(model, PreTrainedModel) or not callable(tokenizer):
+        raise ModelError(
+            f"model is a pair of {type(model).__name__} and {type(tokenizer).__name__}; a "
+            "transformers model and its tokenizer are required"
+        )
+    name = getattr(model.config, "_name_or_path", "") or type(model).__name__
+    commit = getattr(model.config, "_commit_hash", None)
+    pair: tuple[Any, Any] = (model, tokenizer)
+    return LoadedModel(*pair, name, commit, "object")
 
 
 def _load_config(source: ModelSource, options: Mapping[str, Any]) -> Any:
@@ -243,97 +232,33 @@ def _load_config(source: ModelSource, options: Mapping[str, Any]) -> Any:
         return AutoConfig.from_pretrained(source.location, **options)
     except Exception as error:
         if source.kind == "hub":
-            raise _not_on_hub(source, options, error) from error
+            is_online = not options["local_files_only"]
+            raise explain_hub_error(
+                source.id, options["revision"], error, is_online=is_online
+            ) from error
         raise ModelError(
-            f"the configuration of {source.id} cannot be read: {_reason(error)}"
+            f"the configuration of {source.id} cannot be read: {one_line(error)}"
         ) from error
-
-
-def _not_on_hub(source: ModelSource, options: Mapping[str, Any], error: Exception) -> ModelError:
-    from huggingface_hub import constants, errors
-
-    causes = (error, error.__cause__, error.__context__)
-
-    def caused_by(kind: type[Exception]) -> bool:
-        return any(isinstance(cause, kind) for cause in causes)
-
-    tried = f"cannot find model {source.id}: no such folder or file here"
-    if options["local_files_only"]:
-        return ModelError(
-            f"{tried}, not in the cache {constants.HF_HUB_CACHE}, and {constants.ENDPOINT} cannot "
-            f"be reached. Check the name or the connection, or try {DEFAULT_MODEL}"
-        )
-    if caused_by(errors.GatedRepoError):
-        return ModelError(
-            f"model {source.id} is gated: accept its terms at {constants.ENDPOINT}/{source.id} "
-            "and log in with: hf auth login"
-        )
-    if caused_by(errors.RepositoryNotFoundError):
-        return ModelError(
-            f"{tried}, and {constants.ENDPOINT} has no such model, or it is private. Check the "
-            "name, or log in with: hf auth login"
-        )
-    if caused_by(errors.RevisionNotFoundError):
-        return ModelError(
-            f"model {source.id} has no revision {options['revision']!r}; a branch, tag or commit "
-            f"of {constants.ENDPOINT}/{source.id} is required"
-        )
-    return ModelError(f"the configuration of {source.id} cannot be read: {_reason(error)}")
-
-
-def _check_config(config: Any, name: str) -> None:
-    """Refuse what is known from the configuration not to be measurable."""
-    from transformers.models.auto import modeling_auto as auto
-
-    kind = getattr(config, "model_type", None) or type(config).__name__
-    if getattr(config, "is_encoder_decoder", False):
-        raise UnsupportedModelError(
-            f"{name} is a sequence-to-sequence model ({kind}); a causal, decoder-only language "
-            "model is required"
-        )
-    is_masked = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    if is_masked and not getattr(config, "is_decoder", False):
-        raise UnsupportedModelError(
-            f"{name} is an encoder ({kind}), where every token sees every other; a causal, "
-            "decoder-only language model is required"
-        )
-    has_own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
-    if kind not in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not has_own_code:
-        raise UnsupportedModelError(
-            f"{name} is a {kind} model, which transformers cannot load as a causal language model"
-        )
-    method = _quantisation(config)
-    if method not in {None, "gguf"}:
-        raise UnsupportedModelError(
-            f"{name} has weights quantised by {method}; plain floating point is required. Use the "
-            "model it was made from, or a GGUF file, which is expanded when loaded"
-        )
-
-
-def _quantisation(config: Any) -> str | None:
-    settings = getattr(config, "quantization_config", None)
-    if settings is None:
-        return None
-    if not isinstance(settings, Mapping):
-        settings = vars(settings)
-    method = settings.get("quant_method", "an unnamed method")
-    return str(getattr(method, "value", method))
 
 
 def _load_tokenizer(source: ModelSource, options: Mapping[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
+    mend = "Save one beside the weights: tokenizer.save_pretrained(folder)"
+    if source.kind in {"directory", "embedded"}:
+        folder = Path(source.location)
+        if not any(True for pattern in _TOKENIZER_FILES for _ in folder.glob(pattern)):
+            raise ModelError(f"model {source.id} has no tokenizer: none is in the folder. {mend}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.location, **options)
     except Exception as error:
         raise ModelError(
-            f"model {source.id} has no tokenizer that can be loaded: {_reason(error)}. Save one "
-            "beside the weights: tokenizer.save_pretrained(folder)"
+            f"model {source.id} has no tokenizer that can be loaded: {one_line(error)}. {mend}"
         ) from error
-    if len(tokenizer) < 2 or not tokenizer("a b", add_special_tokens=False)["input_ids"]:
+    # Without vocabulary files some classes build an empty tokenizer instead of failing.
+    if not tokenizer("a b", add_special_tokens=False)["input_ids"]:
         raise ModelError(
-            f"model {source.id} has no tokenizer: an empty one was built from the configuration. "
-            "Save one beside the weights: tokenizer.save_pretrained(folder)"
+            f"model {source.id} has no usable tokenizer: it makes no token of 'a b'. {mend}"
         )
     return tokenizer
 
@@ -345,11 +270,9 @@ def _load_weights(source: ModelSource, options: Mapping[str, Any]) -> Any:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.location, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
-    except MemoryError:
-        raise
     except Exception as error:
         raise ModelError(
-            f"the weights of {source.id} cannot be loaded: {_reason(error)}"
+            f"the weights of {source.id} cannot be loaded: {one_line(error)}"
         ) from error
     network, report = loaded
     lost = sorted(report["missing_keys"])
@@ -370,11 +293,4 @@ def _move(network: Any, device: Any, name: str) -> None:
     try:
         network.to(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ModelError(f"{name} cannot be moved to device {device}: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return the message of another library's error as one line."""
-    text = " ".join(str(error).split()).rstrip(".")
-    short = text if len(text) <= 300 else text[:297] + "..."
-    return f"{type(error).__name__}: {short}" if short else type(error).__name__
+        raise ModelError(f"{name} cannot be moved to {device}: {one_line(error)}") from error
