@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
+from posbias.plot._axes import legend_below
 from posbias.plot.profiles import plot_cumulative, plot_mixing, plot_profiles
 from posbias.plot.style import PAGE_WIDTH, new_figure, plot_style
 from posbias.profile import Profile
@@ -62,7 +62,7 @@ def measurement_figure(
             left.set_title(title)
     plot_profiles(profiles, left, windows=windows, legend=False)
     plot_mixing(mixing, right, spread=spread)
-    _legend_below(figure, left)
+    legend_below(figure, left)
     return figure
 
 
@@ -120,17 +120,5 @@ def comparison_figure(
             left.set_title(title)
     plot_profiles(profiles, left, labels=labels, legend=False)
     plot_cumulative(profiles, right, labels=labels, legend=False)
-    _legend_below(figure, left)
+    legend_below(figure, left)
     return figure
-
-
-def _legend_below(figure: Figure, ax: Axes) -> None:
-    """Put one legend for all panels under them, where it cannot cover a curve."""
-    handles, labels = ax.get_legend_handles_labels()
-    longest = max(len(label) for label in labels)
-    # A character of the legend is about 0.058 inches wide, the line before it 0.45.
-    columns = int(figure.get_figwidth() / (0.058 * longest + 0.45))
-    with plot_style():
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels)))
-        )

@@ -6,21 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError, ProfileError
+from posbias.plot._axes import layer_axis, log_view, position_axis
 from posbias.plot.style import INK, LINE_STYLES, axes_or_new, line_styles, plot_style
-from posbias.profile import Profile
+from posbias.profile import Profile, ProfileSet
 
 __all__ = ["SPREAD_PERCENTILES", "plot_cumulative", "plot_mixing", "plot_profiles", "window_band"]
 
 SPREAD_PERCENTILES = (16.0, 84.0)
 """Percentiles over windows between which the band of the measured influence lies."""
-
-# How far the view goes below the smallest curve that is not vanishing: an attention-only profile
-# falls by hundreds of decades, and showing them all would flatten everything else.
-_DECADES_BELOW = 0.7
 
 
 def plot_profiles(
@@ -57,7 +53,7 @@ def plot_profiles(
     ProfileError
         If there is no profile or their lengths differ.
     """
-    n = _common_length(profiles)
+    n = ProfileSet(profiles).n
     names = labels or {}
     ax = axes_or_new(ax)
     positions = np.arange(n)
@@ -83,8 +79,8 @@ def plot_profiles(
                 label=names.get(name, style.label or name),
             )
         ax.set_yscale("log")
-        ax.set_ylim(*_view(profiles))
-        _position_axis(ax, n)
+        ax.set_ylim(*log_view(profiles))
+        position_axis(ax, n)
         ax.set_ylabel("share of influence")
         if legend:
             ax.legend(loc="upper center", ncols=2 if len(profiles) > 3 else 1)
@@ -121,7 +117,7 @@ def plot_cumulative(
     ProfileError
         If there is no profile or their lengths differ.
     """
-    n = _common_length(profiles)
+    n = ProfileSet(profiles).n
     names = labels or {}
     ax = axes_or_new(ax)
     styles = line_styles(list(profiles))
@@ -139,7 +135,7 @@ def plot_cumulative(
                 label=names.get(name, style.label or name),
             )
         ax.set_ylim(-0.02, 1.02)
-        _position_axis(ax, n)
+        position_axis(ax, n)
         ax.set_ylabel("cumulated influence")
         if legend:
             ax.legend(loc="lower right")
@@ -222,44 +218,6 @@ def window_band(windows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
         raise ProfileError(f"windows have shape {scores.shape}; (windows, positions) is required")
     totals = scores.sum(axis=1, keepdims=True)
     if not np.all(totals > 0.0):
-        raise ProfileError(
-            "the scores of a window sum to zero, so it has no shares of influence"
-        )
+        raise ProfileError("the scores of a window sum to zero, so it has no shares of influence")
     low, high = np.percentile(scores / totals, SPREAD_PERCENTILES, axis=0)
     return low, high
-
-
-def layer_axis(ax: Axes, depth: int, *, first: int = 1) -> None:
-    """Set limits, ticks and label of an axis of layers `first`..`depth`; there is no layer 0."""
-    step = next(s * 10**k for k in range(9) for s in (1, 2, 5) if s * 10**k * 6 >= depth)
-    ticks = [t for t in range(0, depth + 1, step) if t > first] if step > 1 else range(2, depth + 1)
-    margin = 0.2 + 0.03 * depth
-    ax.set_xlim(first - margin, depth + margin)
-    ax.set_xticks([first, *ticks])
-    ax.set_xlabel("layer")
-
-
-def _common_length(profiles: Mapping[str, Profile]) -> int:
-    lengths = {name: profile.n for name, profile in profiles.items()}
-    if len(set(lengths.values())) != 1:
-        raise ProfileError(f"profiles to draw have lengths {lengths}; at least one, all equal")
-    return next(iter(lengths.values()))
-
-
-def _view(profiles: Mapping[str, Profile]) -> tuple[float, float]:
-    """Return limits of the logarithmic axis that show every curve that has not vanished."""
-    n = _common_length(profiles)
-    floor = 1e-3 / n
-    shown = [p.mass[p.mass >= floor] for p in profiles.values()]
-    lowest = min(float(mass.min()) for mass in shown)
-    highest = max(float(mass.max()) for mass in shown)
-    return lowest * 10.0**-_DECADES_BELOW, min(2.0, highest * 1.6)
-
-
-def _position_axis(ax: Axes, n: int) -> None:
-    # A margin on both sides keeps the first and the last position, the two that matter most,
-    # off the frame.
-    margin = max(0.5, 0.02 * (n - 1))
-    ax.set_xlim(-margin, n - 1 + margin)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    ax.set_xlabel("position")
