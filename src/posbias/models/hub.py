@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 from posbias.errors import ModelError
 
-__all__ = ["explain_hub_error", "is_hub_reachable", "one_line"]
+__all__ = ["cached_commit", "explain_hub_error", "is_hub_reachable", "one_line"]
 
 _TIMEOUT_S = 5.0
 _MAX_REASON = 300
@@ -25,6 +27,17 @@ def is_hub_reachable() -> bool:
     except Exception:  # No network, offline mode, a proxy's refusal: of many kinds, one meaning.
         return False
     return True
+
+
+def cached_commit(name: str, filename: str, revision: str | None) -> str | None:
+    """Return the commit of a hub model from which a file lies in the cache, None if none does."""
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, filename, revision=revision)
+    if not isinstance(path, str):
+        return None
+    found = re.search(r"snapshots/([0-9a-f]{40})/", Path(path).as_posix())
+    return found[1] if found else None
 
 
 def explain_hub_error(

@@ -13,7 +13,7 @@ from posbias.errors import ModelError
 from posbias.models._config_checks import check_config, length_limit
 from posbias.models._quiet import quiet_loading
 from posbias.models._sources import DEFAULT_MODEL, ModelSource, embedded_models, resolve_source
-from posbias.models.hub import explain_hub_error, is_hub_reachable, one_line
+from posbias.models.hub import cached_commit, explain_hub_error, is_hub_reachable, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,11 @@ def load_model(
             options |= {"revision": revision, "local_files_only": not is_hub_reachable()}
         config = _load_config(source, options)
         check_config(config, source.id)
-        commit = getattr(config, "_commit_hash", None)
+        commit = None
+        if source.kind == "hub":
+            commit = cached_commit(source.id, source.gguf_file or "config.json", revision)
+            # All files from one commit, even if the branch moves meanwhile.
+            options["revision"] = commit or revision
         tokenizer = _load_tokenizer(source, options)
         if attn_implementation is not None:
             options["attn_implementation"] = attn_implementation
