@@ -1,0 +1,224 @@
+"""How the influence profile changes with depth, for a rollout of finitely many layers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import InputError
+from posbias.rollout import MixingSchedule, Rollout
+from posbias.theory.bounds import EscapeBounds, diagonal_mass, escape_bounds
+from posbias.theory.layers import layer_kernels, layer_pairs, require_causal, scalar_mixing
+from posbias.theory.limit import ContinuousLimit, continuous_limit
+
+__all__ = ["DepthCurve", "DepthCurves", "FiniteDepth", "depth_curves", "finite_depth"]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class DepthCurve:
+    """Figures of the profile after 0..T layers, each of shape (T+1,).
+
+    Parameters
+    ----------
+    first, last : ndarray
+        Mass on token 0 and on the query's own position.
+    mean_position : ndarray
+        In positions 0..n-1.
+    """
+
+    first: Vector
+    last: Vector
+    mean_position: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class DepthCurves:
+    """A rollout against depth, attention alone (lambda = 1) beside the residual-aware one.
+
+    Parameters
+    ----------
+    query : int
+        Row.
+    residual, attention_only : DepthCurve
+        With the rollout's own mixing, and with lambda = 1 in every layer.
+    """
+
+    query: int
+    residual: DepthCurve
+    attention_only: DepthCurve
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return one row per depth for a table."""
+        curves = {"residual": self.residual, "attention-only": self.attention_only}
+        return [
+            {
+                "depth": t,
+                **{
+                    f"{name} {figure}": float(getattr(curve, key)[t])
+                    for name, curve in curves.items()
+                    for figure, key in _FIGURES.items()
+                },
+            }
+            for t in range(self.residual.first.size)
+        ]
+
+
+_FIGURES = {
+    "mass on token 0": "first",
+    "mass on the query": "last",
+    "mean position": "mean_position",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteDepth:
+    """What T measured layers say about collapse onto token 0.
+
+    Parameters
+    ----------
+    depth, query : int
+        T and the row.
+    diagonal : ndarray, shape (n,)
+        P[i, i] = prod_t (1 - h_t(i)), exact (T5).
+    bounds : EscapeBounds
+        Bounds on the share of the query not on token 0.
+    share : float
+        The share of mass asked for.
+    depth_for_share : int or None
+        Depth at which that share of the query's mass is on token 0 if `tail_mixing` and the top
+        kernel continued; None if not within `depth_limit` layers.
+    depth_limit : int
+        Depth at which the search ended.
+    tail_mixing : float
+        Mean lambda of the last quarter of the layers.
+    continuous : ContinuousLimit
+        The continuous-time limit and its error bound (T7).
+    """
+
+    depth: int
+    query: int
+    diagonal: Vector
+    bounds: EscapeBounds
+    share: float
+    depth_for_share: int | None
+    depth_limit: int
+    tail_mixing: float
+    continuous: ContinuousLimit
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all figures as JSON-serialisable values."""
+        return {
+            "depth": self.depth,
+            "query": self.query,
+            "diagonal": self.diagonal.tolist(),
+            "bounds": self.bounds.as_dict(),
+            "share": self.share,
+            "depth_for_share": self.depth_for_share,
+            "depth_limit": self.depth_limit,
+            "tail_mixing": self.tail_mixing,
+            "continuous": self.continuous.as_dict(),
+        }
+
+
+def depth_curves(rollout: Rollout, *, query: int = -1) -> DepthCurves:
+    """Follow the mass on token 0, the mass on the query and the mean position with depth.
+
+    Parameters
+    ----------
+    rollout : Rollout
+        Any kernels and schedule.
+    query : int
+        Row.
+
+    Returns
+    -------
+    DepthCurves
+        Cost of two calls of `Rollout.depth_profiles`.
+
+    Examples
+    --------
+    >>> from posbias.kernels import AttentionKernel, Head
+    >>> rollout = Rollout([AttentionKernel(8, (Head(),))], MixingSchedule.constant(3, 0.5))
+    >>> depth_curves(rollout).residual.first.round(4).tolist()
+    [0.0, 0.0625, 0.1474, 0.2388]
+    """
+    attention = Rollout(rollout.kernels, MixingSchedule.constant(rollout.depth, 1.0))
+    row = query % rollout.n
+    return DepthCurves(row, _curve(rollout, row), _curve(attention, row))
+
+
+def finite_depth(
+    rollout: Rollout, *, query: int = -1, share: float = 0.9, depth_limit: int = 10_000
+) -> FiniteDepth:
+    """Say how far T layers have gone towards collapse, and how deep it would take.
+
+    Parameters
+    ----------
+    rollout : Rollout
+        Causal kernels, one mixing coefficient per layer.
+    query : int
+        Row i >= 1.
+    share : float
+        Share of mass on token 0, in (0, 1).
+    depth_limit : int
+        Largest depth looked at, at least T.
+
+    Returns
+    -------
+    FiniteDepth
+        Cost of at most `depth_limit` products with the top kernel.
+
+    Raises
+    ------
+    InputError
+        If a kernel is not causal, the schedule is per position or an argument out of range.
+    """
+    if not 0.0 < share < 1.0:
+        raise InputError(f"the share of mass is {share:g}; it must be strictly between 0 and 1")
+    require_causal(rollout, "the approach to collapse")
+    mixing = scalar_mixing(rollout)
+    tail = float(mixing[-max(1, mixing.size // 4) :].mean())
+    bounds = escape_bounds(rollout, row=query)
+    return FiniteDepth(
+        depth=rollout.depth,
+        query=bounds.row,
+        diagonal=diagonal_mass(rollout),
+        bounds=bounds,
+        share=share,
+        depth_for_share=_depth_for_share(rollout, bounds.row, share, tail, depth_limit),
+        depth_limit=depth_limit,
+        tail_mixing=tail,
+        continuous=continuous_limit(rollout, query=bounds.row),
+    )
+
+
+def _curve(rollout: Rollout, row: int) -> DepthCurve:
+    profiles = np.asarray(rollout.depth_profiles(row))
+    positions = np.arange(rollout.n, dtype=np.float64)
+    return DepthCurve(profiles[:, 0].copy(), profiles[:, row].copy(), profiles @ positions)
+
+
+def _depth_for_share(
+    rollout: Rollout, row: int, share: float, tail: float, limit: int
+) -> int | None:
+    """Return the first depth with P[row, 0] >= share, the last layers' mixing continued."""
+    column = np.zeros(rollout.n)
+    column[0] = 1.0
+    depth = 0
+    for kernel, mixing in layer_pairs(rollout):
+        column = (1.0 - mixing) * column + mixing * kernel.matvec(column)
+        depth += 1
+        if column[row] >= share:
+            return depth
+    top = layer_kernels(rollout)[-1]
+    while depth < limit and tail > 0.0:
+        column = (1.0 - tail) * column + tail * top.matvec(column)
+        depth += 1
+        if column[row] >= share:
+            return depth
+    return None

@@ -1,0 +1,134 @@
+"""Row distribution functions of the transitions R_t, and the comparisons the theorems need."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.kernels import Kernel
+from posbias.rollout import Rollout
+from posbias.theory.criteria import monotone_criterion
+from posbias.theory.layers import is_causal, layer_kernels
+from posbias.theory.logit_order import is_logit_order, same_kernel
+from posbias.theory.monotone import NUMERIC_LIMIT, row_cdfs
+
+__all__ = ["EXACT", "CdfCache", "Transitions"]
+
+EXACT = 1e-12
+"""Rounding of row distribution functions below which an order still counts as exact."""
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+CdfCache = dict[tuple[int, int], tuple[Kernel, Matrix]]
+"""Kernel and row distribution functions by identity of the kernel and number of rows."""
+
+
+class Transitions:
+    """The transitions of one rollout, restricted to the rows that one query can reach.
+
+    Comparisons first try what needs no matrix (the same kernel, an analytic criterion) and then
+    the dense row distribution functions; a question whose matrices would not fit is answered
+    with False, "not shown", never guessed.
+
+    Parameters
+    ----------
+    rollout : Rollout
+        Any kernels and schedule.
+    row : int
+        Query, 0..n-1. Causal kernels keep its walk in the rows 0..row; others reach all rows.
+    cache : dict, optional
+        Row distribution functions by kernel, to share between rollouts with common kernels.
+    """
+
+    def __init__(self, rollout: Rollout, row: int, *, cache: CdfCache | None = None) -> None:
+        self.kernels = layer_kernels(rollout)
+        self.is_causal = is_causal(rollout)
+        self.size = row + 1 if self.is_causal else rollout.n
+        values = np.asarray(rollout.schedule.values, dtype=np.float64)
+        if values.ndim == 1:
+            values = np.repeat(values[:, None], rollout.n, axis=1)
+        self.mixing: Matrix = values[:, : self.size]
+        distinct = len({id(kernel) for kernel in self.kernels})
+        self.fits = self.size <= NUMERIC_LIMIT and distinct * self.size**2 <= 2**28
+        self._cdfs: CdfCache = {} if cache is None else cache
+        self._monotone: dict[tuple[int, bytes], bool] = {}
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(self.kernels)
+
+    def leaving(self, t: int) -> Vector:
+        """Return h_t(i) = lambda_t(i) (1 - A_t[i, i]), shape (size,)."""
+        return np.asarray(self.mixing[t] * (1.0 - self.kernels[t].diagonal()[: self.size]))
+
+    def is_identity(self, t: int) -> bool:
+        """Whether layer t (from 0) leaves every row where it is."""
+        return bool((self.leaving(t) == 0.0).all())
+
+    def is_monotone(self, t: int) -> bool:
+        """Whether the rows of R_t move later with the query."""
+        key = (id(self.kernels[t]), self.mixing[t].tobytes())
+        if key not in self._monotone:
+            self._monotone[key] = self._decide_monotone(t)
+        return self._monotone[key]
+
+    def is_row_order(self, t: int, other: Transitions, s: int) -> bool:
+        """Whether every row of R_t is earlier than the same row of the other's R_s."""
+        a, b = self.kernels[t], other.kernels[s]
+        same_mixing = np.array_equal(self.mixing[t], other.mixing[s])
+        # A <= I for a causal kernel: more mixing moves every row earlier.
+        more_mixing = a.is_causal and bool((self.mixing[t] >= other.mixing[s]).all())
+        if (same_mixing or more_mixing) and (same_kernel(a, b) or is_logit_order(a, b)):
+            return True
+        if not (self.fits and other.fits):
+            return False
+        return bool((self.cdfs(t) - other.cdfs(s) >= -EXACT).all())
+
+    def is_equal(self, t: int, other: Transitions, s: int) -> bool:
+        """Whether R_t equals the other's R_s up to rounding."""
+        if not np.array_equal(self.mixing[t], other.mixing[s]):
+            return self.is_identity(t) and other.is_identity(s)
+        return self.has_kernel(t, other, s)
+
+    def has_kernel(self, t: int, other: Transitions, s: int) -> bool:
+        """Whether A_t equals the other's A_s up to rounding."""
+        if same_kernel(self.kernels[t], other.kernels[s]):
+            return True
+        if not (self.fits and other.fits):
+            return False
+        return bool(np.abs(self._kernel_cdfs(t) - other._kernel_cdfs(s)).max() <= EXACT)
+
+    def cdfs(self, t: int) -> Matrix:
+        """Return the row distribution functions of R_t, shape (size, size)."""
+        lam = self.mixing[t][:, None]
+        result = lam * self._kernel_cdfs(t)
+        result += (1.0 - lam) * (np.arange(self.size) >= np.arange(self.size)[:, None])
+        return np.asarray(result)
+
+    def _decide_monotone(self, t: int) -> bool:
+        criterion = monotone_criterion(self.kernels[t])
+        even = bool((self.mixing[t] == self.mixing[t][0]).all())
+        if even and criterion is not None and criterion.decides and criterion.holds:
+            return True
+        if not self.fits:
+            return False
+        cdfs = self.cdfs(t)
+        return bool((cdfs[:-1] - cdfs[1:] >= -EXACT).all())
+
+    def jump_law(self, t: int) -> Matrix:
+        """Return A_t[i, j] / (1 - A_t[i, i]) for j != i, rows that never move set to nan."""
+        array = np.array(self.kernels[t].restrict(self.size).toarray())
+        np.fill_diagonal(array, 0.0)
+        total = array.sum(axis=1)
+        law = np.full_like(array, np.nan)
+        law[total > 0.0] = array[total > 0.0] / total[total > 0.0, None]
+        return law
+
+    def _kernel_cdfs(self, t: int) -> Matrix:
+        kernel = self.kernels[t]
+        key = (id(kernel), self.size)
+        if key not in self._cdfs:
+            # The kernel is kept beside its matrix, so that its identity stays taken.
+            self._cdfs[key] = (kernel, row_cdfs(kernel.restrict(self.size)))
+        return self._cdfs[key][1]
