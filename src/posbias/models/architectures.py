@@ -49,6 +49,9 @@ class Architecture:
         ``"bfloat16"`` (always rounded to bfloat16).
     slope_scale : str
         ``"one"`` or ``"head"`` (textbook slopes divided by the square root of the head width).
+    sinks : str
+        Attribute of the attention module with the logit, per head, of a softmax entry outside
+        the sequence; empty for none.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Architecture:
     implementations: tuple[str, ...] = ("sdpa", "eager")
     bias_rounding: Literal["none", "model", "bfloat16"] = "none"
     slope_scale: Literal["one", "head"] = "one"
+    sinks: str = ""
 
 
 _H = "transformer.h"
@@ -160,7 +164,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("Cohere 2", ("cohere2",), residual="parallel"),
     Architecture("StableLM", ("stablelm",), residual="use_parallel_residual"),
     Architecture("StarCoder 2", ("starcoder2",)),
-    Architecture("gpt-oss", ("gpt_oss",), implementations=("eager",)),
+    Architecture("gpt-oss", ("gpt_oss",), implementations=("eager",), sinks="sinks"),
     Architecture("DeepSeek V3", ("deepseek_v3",)),
     Architecture("SmolLM3", ("smollm3",)),
 )

@@ -158,7 +158,7 @@ def _test(
 
 
 def _search(trace: Trace, tolerance: float) -> Certificate | None:
-    """Return the first proof within the tolerance: sequential before parallel, input before norms."""
+    """Return the first proof within the tolerance, sequential before parallel."""
     lineage = trace.attention_lineage()
     if trace.stream is None or not lineage:
         return None

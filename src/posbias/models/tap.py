@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from posbias.errors import InstrumentationError
@@ -24,8 +24,8 @@ __all__ = ["BLOCK_ROWS", "AttentionRows", "AttentionTap", "is_attention_call"]
 BLOCK_ROWS = 256
 """Query rows per block when the logits have to be computed beside a fused attention call."""
 
-_SOFTMAX = {F.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax}
-_FUSED = F.scaled_dot_product_attention
+_SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax}
+_FUSED = functional.scaled_dot_product_attention
 _MATMUL = {
     torch.matmul,
     torch.bmm,
@@ -124,7 +124,9 @@ class AttentionTap(TorchFunctionMode):
         self.captures = [0] * layers
         self.value_errors: list[float | None] = [None] * layers
         self._receive = receive
-        self._threshold = float(torch.finfo(dtype).min) / 2
+        # Masked logits hold the lowest number of the model's type, or of float32 in some models.
+        lowest = torch.float32 if dtype is torch.float64 else dtype
+        self._threshold = float(torch.finfo(lowest).min) / 2
         self._zero_queries = zero_queries
         self._check_values = check_values
         self._block_rows = block_rows

@@ -87,9 +87,9 @@ class Trace:
         lineage = [*inside, *self._enclosing()]
         for event in self.events:
             outputs = [e.output for e in lineage if e.output is not None and e.ended < event.began]
-            if event.output is not None and not any(event is e for e in lineage):
-                if any(torch.equal(read, out) for read in event.reads for out in outputs):
-                    lineage.append(event)
+            is_new = event.output is not None and not any(event is e for e in lineage)
+            if is_new and any(torch.equal(r, out) for r in event.reads for out in outputs):
+                lineage.append(event)
         return lineage
 
     def alike(self, tensor: Tensor | None) -> Tensor | None:
@@ -140,13 +140,15 @@ class _AttentionWatch(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        """Pass the call on; note the first attention call of each running block."""
         options = kwargs or {}
         for trace in self._traces:
-            if trace.running and trace.attention is None and trace.stream is not None:
-                if is_attention_call(func, args, options, int(trace.stream.shape[1])):
-                    readers = [event for event in trace.stack if event.reads]
-                    trace.attention = readers[-1].name if readers else None
-                    trace.softmax_at = trace.clock
+            if not trace.running or trace.attention is not None or trace.stream is None:
+                continue
+            if is_attention_call(func, args, options, int(trace.stream.shape[1])):
+                readers = [event for event in trace.stack if event.reads]
+                trace.attention = readers[-1].name if readers else None
+                trace.softmax_at = trace.clock
         return func(*args, **options)
 
 

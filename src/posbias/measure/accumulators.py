@@ -1,0 +1,248 @@
+"""Streaming statistics of a measurement: sums and counts in float64, one layer at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.models.preflight import CheckedModel
+from posbias.models.tap import AttentionRows
+
+__all__ = ["Accumulator"]
+
+Arrays = dict[str, NDArray[np.float64] | NDArray[np.int64]]
+
+
+class Accumulator:
+    """Receives one forward pass after another and holds the arrays of the measurement.
+
+    An `Observer` of `posbias.models.instrument`. Nothing of the size of one attention matrix
+    outlives the call that brought it, except the kernel sum.
+
+    Parameters
+    ----------
+    checked : CheckedModel
+        The model, its position scheme and its sizes.
+    windows, length : int
+        D and n.
+    device : torch.device
+        Where the sums live.
+
+    Notes
+    -----
+    Memory is ``8 T n^2`` bytes for the kernels plus ``8 D T (n + 10 H)``.
+    """
+
+    def __init__(
+        self, checked: CheckedModel, *, windows: int, length: int, device: torch.device
+    ) -> None:
+        layers, heads = checked.sizes.layers, checked.sizes.heads
+        self._scheme = checked.scheme
+        self._dtype = str(checked.sites.dtype).removeprefix("torch.")
+        self._n = length
+        self._device = device
+        per_head = (windows, layers, heads)
+        self._mixing = self._zeros(windows, layers, length)
+        self._frobenius = self._zeros(windows, layers)
+        self._kernel = self._zeros(layers, length, length)
+        self._sums = {name: self._zeros(*per_head) for name in _SUMS}
+        self._lag_sum = self._zeros(layers, heads, length)
+        self._lag_count = _lag_counts(checked.scheme.windows, length) * windows
+        self._pairs = [self._earlier_pairs(window) for window in checked.scheme.windows]
+        self._first_rows = [self._rows_that_see_first(w) for w in checked.scheme.windows]
+        self._span = slice(0, 0)
+        self._norms: Tensor | None = None
+        if min(self._pairs) < 1:
+            raise UnsupportedModelError(
+                "a layer has a sliding window of 1 position: its queries see only themselves"
+            )
+
+    def begin(self, span: slice) -> None:
+        """Announce which windows the next forward pass brings."""
+        self._span = span
+
+    def on_stream(self, layer: int, stream: Tensor) -> None:
+        """Keep the norms of x, shape (B, n)."""
+        self._norms = _norms(stream)
+
+    def on_update(self, layer: int, update: Tensor) -> None:
+        """Turn the norms of x and a into both estimators of the mixing coefficient."""
+        if self._norms is None:
+            raise InstrumentationError(f"layer {layer + 1} updates a stream that was not seen")
+        a, x = _norms(update), self._norms
+        self._norms = None
+        self._mixing[self._span, layer] = _share(a, x)
+        self._frobenius[self._span, layer] = _share(
+            torch.linalg.vector_norm(a, dim=-1), torch.linalg.vector_norm(x, dim=-1)
+        )
+
+    def on_attention(self, rows: AttentionRows) -> None:
+        """Add the probabilities and logits of a block of rows."""
+        layer, start, stop = rows.layer, rows.start, rows.stop
+        keys = rows.logits.shape[-1]
+        visible = self._scheme.visible(layer, range(start, stop), keys=keys, device=self._device)
+        if not bool((rows.visible == visible).all()):
+            raise InstrumentationError(
+                f"the mask of layer {layer + 1} changed between the checks and the measurement"
+            )
+        self._add_probabilities(rows)
+        content = rows.logits.to(torch.float64)
+        bias = self._scheme.bias(layer, range(start, stop), keys=keys, length=self._n)
+        if bias is not None:
+            content = content - bias.to(self._device)
+        self._add_content(layer, start, content, visible)
+
+    def finish(self) -> Arrays:
+        """Return the arrays by their names in `posbias.measurement.schema`.
+
+        Raises
+        ------
+        InstrumentationError
+            If attention reached the future.
+        """
+        if bool(torch.triu(self._kernel, 1).any()):
+            raise InstrumentationError("attention to later positions was measured")
+        arrays: dict[str, Tensor] = {
+            "mixing.norm.windows": self._mixing,
+            "mixing.frobenius.windows": self._frobenius,
+            "kernel.attention.sum": self._kernel,
+            **self._content(),
+            "attention.diagonal.windows": self._sums["p_diagonal"] / self._n,
+            "attention.first.windows": self._sums["p_first"] / (self._n - 1),
+            "logits.lag.sum": self._lag_sum,
+        }
+        if self._scheme.sinks is not None:
+            arrays["attention.null.windows"] = self._sums["p_null"] / self._n
+        plain: Arrays = {name: tensor.cpu().numpy() for name, tensor in arrays.items()}
+        plain["logits.lag.count"] = self._lag_count
+        if self._scheme.slopes is not None:
+            plain["position.slopes"] = np.array(self._scheme.slopes, dtype=np.float64)
+        return plain
+
+    def check_finite(self) -> None:
+        """Refuse numbers that are not finite, naming layer and type; call after each pass."""
+        totals = {
+            "attention update": self._mixing[self._span].sum((0, 2)),
+            "attention": self._sums["p_diagonal"][self._span].sum((0, 2)),
+            "attention logits": sum(
+                self._sums[name][self._span].sum((0, 2)) for name in ("diagonal", "lower")
+            ),
+        }
+        for what, total in totals.items():
+            bad = torch.nonzero(~torch.isfinite(torch.as_tensor(total)))
+            if bad.numel():
+                raise InstrumentationError(
+                    f"the {what} of layer {int(bad[0]) + 1} is not finite in {self._dtype}: the "
+                    "activations overflow its range. Measure in float32"
+                )
+
+    def _add_probabilities(self, rows: AttentionRows) -> None:
+        layer, start, p = rows.layer, rows.start, rows.probabilities
+        mean = p.mean(1, dtype=torch.float64)
+        if self._scheme.sinks is not None:
+            left = p.sum(-1, dtype=torch.float64)
+            self._add("p_null", layer, (1.0 - left).sum(-1))
+            mean = mean / mean.sum(-1, keepdim=True)
+        self._kernel[layer, start : rows.stop, : p.shape[-1]] += mean.sum(0)
+        own = p.diagonal(offset=start, dim1=-2, dim2=-1)
+        self._add("p_diagonal", layer, own.sum(-1, dtype=torch.float64))
+        later = p[..., 1 if start == 0 else 0 :, 0]
+        self._add("p_first", layer, later.sum(-1, dtype=torch.float64))
+
+    def _add_content(self, layer: int, start: int, content: Tensor, visible: Tensor) -> None:
+        own = content.diagonal(offset=start, dim1=-2, dim2=-1)
+        self._add("diagonal", layer, own.sum(-1))
+        self._add("diagonal_square", layer, own.square().sum(-1))
+        seen = content.masked_fill(~visible, 0.0)
+        self._lag_sum[layer] += _sum_by_lag(seen.sum(0), start, self._n)
+        earlier = seen
+        earlier.diagonal(offset=start, dim1=-2, dim2=-1).zero_()
+        self._add("lower", layer, earlier.sum((-2, -1)))
+        self._add("first", layer, earlier[..., 0].sum(-1))
+        self._add("lower_square", layer, earlier.square_().sum((-2, -1)))
+
+    def _content(self) -> dict[str, Tensor]:
+        """Return means, spreads and the share of variance that constant + diagonal explains."""
+        pairs = torch.tensor(self._pairs, dtype=torch.float64, device=self._device)[None, :, None]
+        firsts = torch.tensor(self._first_rows, dtype=torch.float64, device=self._device)
+        n, sums = float(self._n), self._sums
+        diagonal, lower = sums["diagonal"] / n, sums["lower"] / pairs
+        # Variances from sums of squares may come out at minus a rounding error: zero is meant.
+        own = (sums["diagonal_square"] / n - diagonal.square()).clamp(min=0.0)
+        other = (sums["lower_square"] / pairs - lower.square()).clamp(min=0.0)
+        within = n * own + pairs * other
+        between = n * pairs / (n + pairs) * (diagonal - lower).square()
+        total = within + between
+        return {
+            "content.diagonal.windows": diagonal,
+            "content.lower.windows": lower,
+            "content.diagonal.std.windows": own.sqrt(),
+            "content.lower.std.windows": other.sqrt(),
+            # Logits without any variance are explained in full.
+            "content.explained.windows": torch.where(total > 0.0, between / total, 1.0),
+            "content.first.windows": sums["first"] / firsts[None, :, None],
+        }
+
+    def _add(self, name: str, layer: int, values: Tensor) -> None:
+        self._sums[name][self._span, layer] += values
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(*shape, dtype=torch.float64, device=self._device)
+
+    def _earlier_pairs(self, window: int | None) -> int:
+        reach = self._n - 1 if window is None else min(window, self._n) - 1
+        return reach * (reach + 1) // 2 + (self._n - 1 - reach) * reach
+
+    def _rows_that_see_first(self, window: int | None) -> int:
+        return self._n - 1 if window is None else min(window, self._n) - 1
+
+
+_SUMS = (
+    "diagonal",
+    "diagonal_square",
+    "lower",
+    "lower_square",
+    "first",
+    "p_diagonal",
+    "p_first",
+    "p_null",
+)
+
+
+def _norms(states: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(states.to(torch.float64), dim=-1)
+
+
+def _share(a: Tensor, x: Tensor) -> Tensor:
+    """Return a / (x + a), zero where there is no update."""
+    return torch.where(a > 0.0, a / (x + a), a)
+
+
+def _sum_by_lag(values: Tensor, start: int, n: int) -> Tensor:
+    """Sum (H, r, k) values of rows start.. by lag ``row - key``, shape (H, n); k <= n.
+
+    Values above the diagonal must be zero. Shifting each row by its number puts equal lags in
+    one column, so that the sum is one reduction.
+    """
+    heads, r, k = values.shape
+    flipped = functional.pad(values, (0, n - k)).flip(-1)
+    # Row rho, column c (lag = start + rho + c - (n - 1)) moves to column (rho + c) mod n.
+    flat = functional.pad(flipped, (0, 1)).reshape(heads, r * (n + 1))
+    lines = math.ceil(r * (n + 1) / n)
+    skewed = functional.pad(flat, (0, lines * n - r * (n + 1))).reshape(heads, lines, n).sum(1)
+    lags = (torch.arange(n, device=values.device) + start - (n - 1)) % n
+    result = torch.zeros_like(skewed)
+    result[:, lags] = skewed
+    return result
+
+
+def _lag_counts(windows: tuple[int | None, ...], n: int) -> NDArray[np.int64]:
+    """Return the number of visible pairs of one window of text by lag, shape (T, n)."""
+    lags = np.arange(n, dtype=np.int64)
+    return np.stack([np.where(lags < (w or n), n - lags, 0) for w in windows]).astype(np.int64)

@@ -1,0 +1,267 @@
+"""Measure one model on one text: the one forward and backward pass per batch of windows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from posbias.errors import InputError, ModelError
+from posbias.measure.accumulators import Accumulator
+from posbias.measure.influence import (
+    EmbeddingLeaf,
+    checkpointed,
+    gradient_norms,
+    next_probability,
+)
+from posbias.measure.manifest import Origin, build_manifest
+from posbias.measure.options import MeasureOptions
+from posbias.measure.text import TextCollection, read_text
+from posbias.measure.windows import (
+    TokenWindows,
+    automatic_prefix,
+    check_vocabulary,
+    make_windows,
+    prepared_windows,
+)
+from posbias.measurement import Measurement
+from posbias.measurement.schema import influence_array
+from posbias.models.instrument import instrumented
+from posbias.models.loading import LoadedModel, load_model
+from posbias.models.preflight import CheckedModel, check_model
+from posbias.models.sites import input_embedding
+from posbias.models.state import forward_logits, measuring
+
+__all__ = ["Progress", "measure"]
+
+Progress = Callable[[int, int], None]
+Text = str | os.PathLike[str] | TextCollection | Sequence[str] | NDArray[np.integer[Any]]
+
+
+def measure(
+    model: Any,
+    text: Text,
+    *,
+    tokenizer: Any = None,
+    options: MeasureOptions | None = None,
+    progress: Progress | None = None,
+    command: list[str] | None = None,
+    **settings: Any,
+) -> Measurement:
+    """Measure mixing, attention, content and influence of a causal language model.
+
+    Parameters
+    ----------
+    model : str, path, PreTrainedModel, (model, tokenizer) or LoadedModel
+        A name or path (see `posbias.models.loading.load_model`), or a loaded model, which is left
+        exactly as it came.
+    text : str, path, TextCollection, sequence of str, or integer array of shape (D, n)
+        A source for `posbias.measure.text.read_text`, documents, or windows of token ids, which
+        are used as they are (`length`, `windows`, `seed` and the tokenizer do not apply then).
+    tokenizer : tokenizer, optional
+        Of a model that is given without one.
+    options : MeasureOptions, optional
+        All options at once; alternatively each by its name as a keyword.
+    progress : callable, optional
+        Called with the windows done and their total after every batch.
+    command : list of str, optional
+        Argument list to record in the manifest.
+    **settings
+        Fields of `MeasureOptions`.
+
+    Returns
+    -------
+    Measurement
+
+    Raises
+    ------
+    InputError, ModelError, TextError
+        If the input does not fit.
+    UnsupportedModelError, InstrumentationError
+        If the model cannot be measured faithfully or a check fails.
+
+    Notes
+    -----
+    One forward pass, and one backward pass for the influence, per batch; only the logits of the
+    last position are formed. Memory beside the model is ``8 T n^2`` bytes for the kernels, the
+    attention of one layer, and what the gradient needs.
+
+    Examples
+    --------
+    >>> result = measure("embedded:bloom", "embedded", windows=8)   # doctest: +SKIP
+    >>> result.mixing()                                             # doctest: +SKIP
+    """
+    chosen = _options(options, settings)
+    loaded = _load(model, tokenizer, chosen)
+    windows, origin = _windows(loaded, text, chosen)
+    chosen = replace(chosen, length=windows.length, windows=windows.count)
+    started = time.perf_counter()
+    network = loaded.model
+    device = next(network.parameters()).device
+    ids = torch.from_numpy(windows.ids.copy()).to(device)
+    with measuring(network):
+        checked = check_model(network, ids)
+        arrays = _run(checked, ids, chosen, progress)
+    run = {
+        "seconds": round(time.perf_counter() - started, 3),
+        "device": str(device),
+        "batch_size": chosen.batch_size,
+        "checkpoint": chosen.checkpoint,
+        "residual": list(checked.residual),
+        "update": checked.sites.update_path,
+        "located_by": "table" if checked.sites.row is not None else "search",
+    }
+    manifest = build_manifest(
+        checked, windows, origin=origin, options=chosen, run=run, command=command
+    )
+    return Measurement(manifest, arrays)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A model, and a tokenizer unless the text comes as token ids."""
+
+    model: nn.Module
+    tokenizer: Any
+    id: str
+    revision: str | None
+
+
+def _options(options: MeasureOptions | None, settings: dict[str, Any]) -> MeasureOptions:
+    if options is not None and settings:
+        raise InputError(
+            f"options and {', '.join(settings)} were given; pass all options in one of both ways"
+        )
+    known = set(MeasureOptions.__dataclass_fields__)
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise InputError(f"unknown option {unknown[0]!r}; options are {', '.join(sorted(known))}")
+    return options if options is not None else MeasureOptions(**settings)
+
+
+def _load(model: Any, tokenizer: Any, options: MeasureOptions) -> _Given:
+    if isinstance(model, str | os.PathLike):
+        loaded = load_model(
+            model,
+            dtype=options.dtype or "float32",
+            device=options.device,
+            revision=options.revision,
+            gguf_file=options.gguf_file,
+            attn_implementation=options.attn_implementation,
+            trust_remote_code=options.trust_remote_code,
+        )
+        return _Given(loaded.model, tokenizer or loaded.tokenizer, loaded.id, loaded.revision)
+    if isinstance(model, LoadedModel):
+        return _Given(model.model, tokenizer or model.tokenizer, model.id, model.revision)
+    if isinstance(model, tuple) and len(model) == 2:
+        model, tokenizer = model[0], tokenizer or model[1]
+    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+        raise ModelError(
+            f"model is {type(model).__name__}; a name, a path, a transformers model or a pair "
+            "(model, tokenizer) is required"
+        )
+    wanted, found = options.dtype, str(model.dtype).removeprefix("torch.")
+    if wanted is not None and wanted.removeprefix("torch.") != found:
+        raise ModelError(
+            f"dtype {wanted} was asked for, the given model is {found}; convert it yourself "
+            f"(model.to(torch.{wanted})) or leave dtype out"
+        )
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    return _Given(model, tokenizer, name, getattr(model.config, "_commit_hash", None))
+
+
+def _windows(given: _Given, text: Text, options: MeasureOptions) -> tuple[TokenWindows, Origin]:
+    vocabulary = int(getattr(input_embedding(given.model), "num_embeddings", 2**62))
+    if isinstance(text, np.ndarray) or (isinstance(text, list) and not _is_documents(text)):
+        windows = prepared_windows(
+            text,
+            vocabulary_size=vocabulary,
+            bos_token_id=getattr(given.tokenizer, "bos_token_id", None),
+        )
+        origin = Origin(given.id, given.revision, "none", False, "token ids", windows.sha256)
+        return windows, origin
+    if given.tokenizer is None:
+        raise InputError(
+            "a text needs a tokenizer; pass tokenizer=..., a pair (model, tokenizer), or windows "
+            "of token ids"
+        )
+    if isinstance(text, str | os.PathLike):
+        texts = read_text(text)
+    else:
+        texts = text if isinstance(text, TextCollection) else TextCollection(text)
+    drawn = make_windows(
+        given.tokenizer,
+        texts,
+        length=options.length,
+        count=options.windows,
+        seed=options.seed,
+        pack=options.pack,
+    )
+    check_vocabulary(drawn, vocabulary)
+    tokenizer_id = str(getattr(given.tokenizer, "name_or_path", "") or given.id)
+    adds_bos = bool(automatic_prefix(given.tokenizer))
+    origin = Origin(given.id, given.revision, tokenizer_id, adds_bos, texts.source, texts.sha256)
+    return _ascending(drawn), origin
+
+
+def _is_documents(text: Sequence[Any]) -> bool:
+    return all(isinstance(document, str) for document in text)
+
+
+def _ascending(windows: TokenWindows) -> TokenWindows:
+    """Return the windows in the order of the text."""
+    order = np.lexsort((windows.starts[:, 1], windows.starts[:, 0]))
+    return replace(windows, ids=windows.ids[order], starts=windows.starts[order])
+
+
+def _run(
+    checked: CheckedModel, ids: Tensor, options: MeasureOptions, progress: Progress | None
+) -> dict[str, NDArray[Any]]:
+    """Measure all windows, one batch after another."""
+    count, length = ids.shape
+    accumulator = Accumulator(checked, windows=count, length=length, device=ids.device)
+    probability = np.empty(count)
+    influence = np.empty((count, length)) if options.influence == "gradient" else None
+    with ExitStack() as stack:
+        if options.checkpoint and influence is not None:
+            stack.enter_context(checkpointed(checked.sites))
+        for start in range(0, count, options.batch_size):
+            span = slice(start, min(start + options.batch_size, count))
+            accumulator.begin(span)
+            chance, norms = _measure_batch(checked, ids[span], accumulator, influence is not None)
+            accumulator.check_finite()
+            probability[span] = chance
+            if influence is not None and norms is not None:
+                influence[span] = norms
+            if progress is not None:
+                progress(span.stop, count)
+    arrays: dict[str, NDArray[Any]] = {
+        **accumulator.finish(),
+        "next.probability.windows": probability,
+    }
+    if influence is not None:
+        arrays[influence_array(options.influence)] = influence
+    return arrays
+
+
+def _measure_batch(
+    checked: CheckedModel, ids: Tensor, accumulator: Accumulator, with_gradient: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Run one batch; statistics and gradient share the forward pass."""
+    leaf = EmbeddingLeaf()
+    with torch.set_grad_enabled(with_gradient), ExitStack() as stack:
+        if with_gradient:
+            stack.enter_context(leaf.attached(checked.sites.embedding))
+        with instrumented(checked.sites, accumulator):
+            logits = forward_logits(checked.model, ids)
+        chance = next_probability(logits)
+        norms = gradient_norms(chance, leaf).cpu().numpy() if with_gradient else None
+    return chance.detach().cpu().numpy(), norms

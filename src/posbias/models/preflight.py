@@ -1,0 +1,391 @@
+"""Checks of one loaded model before anything is measured: cheap, recorded, fatal when they fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posbias.errors import InputError, InstrumentationError, UnsupportedModelError
+from posbias.models.architectures import text_config
+from posbias.models.instrument import instrumented
+from posbias.models.positions import (
+    PositionScheme,
+    Sizes,
+    infer_scheme,
+    read_scheme,
+    read_sizes,
+)
+from posbias.models.sites import ModelSites, known_row, sites_from_row
+from posbias.models.state import attention_implementation, forward_logits, with_implementation
+from posbias.models.stream import Certificate, certify, identity_tolerance, search_sites
+from posbias.models.tap import AttentionRows
+
+__all__ = ["SHORT", "CheckedModel", "Preflight", "check_model", "locate"]
+
+SHORT = 24
+"""Positions of the short window on which most checks run."""
+
+
+@dataclass
+class Preflight:
+    """Results of the checks by name: whether passed, the value found, the tolerance."""
+
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def require(self, name: str, value: float, tolerance: float, advice: str) -> None:
+        """Record a check; raise `InstrumentationError` unless ``value <= tolerance``."""
+        passed = value <= tolerance
+        self.results[name] = {
+            "passed": passed,
+            "value": value if math.isfinite(value) else None,
+            "tolerance": tolerance,
+        }
+        if not passed:
+            raise InstrumentationError(
+                f"check {name} failed: {value:.3g} exceeds {tolerance:.3g}. {advice}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedModel:
+    """A model whose instrumentation has been proved on a window of the text.
+
+    Attributes
+    ----------
+    model : Module
+        The causal language model.
+    sites : ModelSites
+        Where x, a and the attention are.
+    sizes : Sizes
+        Layers, heads, key-value heads.
+    scheme : PositionScheme
+        Position bias and visibility, confirmed with zeroed queries.
+    residual : tuple of str
+        ``"sequential"`` or ``"parallel"`` per layer.
+    checks : mapping
+        Results for the manifest.
+    """
+
+    model: nn.Module
+    sites: ModelSites
+    sizes: Sizes
+    scheme: PositionScheme
+    residual: tuple[str, ...]
+    checks: Mapping[str, Mapping[str, Any]]
+
+
+def check_model(model: nn.Module, ids: Tensor, *, sites: ModelSites | None = None) -> CheckedModel:
+    """Locate, instrument and check a model that is in measuring state.
+
+    Parameters
+    ----------
+    model : Module
+        Within `posbias.models.state.measuring`.
+    ids : Tensor of int64, shape (D, n)
+        Windows that will be measured; the first two are used.
+    sites : ModelSites, optional
+        Where x, a and the attention are; by default the table, else a search.
+
+    Raises
+    ------
+    InputError
+        If n exceeds the positions that the model has.
+    UnsupportedModelError, InstrumentationError
+        If the model cannot be measured faithfully.
+
+    Notes
+    -----
+    About six passes over 24 positions and one over n, without gradients.
+    """
+    config = text_config(model.config)
+    _check_length(config, ids.shape[1])
+    _check_implementation(model)
+    pair = torch.cat([ids[:1], ids[1:2] if ids.shape[0] > 1 else ids[:1].flip(-1)])
+    short = pair[:, :SHORT].contiguous()
+    checks = Preflight()
+    with torch.no_grad():
+        _check_causality(model, short, checks)
+        found = locate(model, short) if sites is None else sites
+        proofs = certify(found, lambda: forward_logits(model, short))
+        worst = max(proof.error for proof in proofs)
+        checks.require("stream_identity", worst, identity_tolerance(found.dtype), "")
+        sizes = _check_heads(found, read_sizes(config))
+        _check_capture(model, found, short, checks)
+        _check_other_implementation(model, found, short, checks)
+        scheme = read_scheme(found, config, sizes)
+        if scheme is None:
+            scheme = infer_scheme(_bias_logits(model, found, short), found, config, sizes)
+        _check_positions(model, found, scheme, pair, checks)
+    return CheckedModel(model, found, sizes, scheme, _kinds(proofs), checks.results)
+
+
+def locate(model: nn.Module, ids: Tensor) -> ModelSites:
+    """Return the sites from the table, or from the numeric search for unknown architectures."""
+    row = known_row(model)
+    if row is not None:
+        return sites_from_row(model, row)
+    return search_sites(model, lambda: forward_logits(model, ids))
+
+
+def _kinds(proofs: list[Certificate]) -> tuple[str, ...]:
+    return tuple(proof.residual for proof in proofs)
+
+
+def _check_length(config: Any, length: int) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"{config.model_type} is an encoder-decoder model; a decoder-only causal language "
+            "model is required"
+        )
+    if getattr(config, "alibi", False):
+        return
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        limit = getattr(config, name, None)
+        if isinstance(limit, int) and length > limit:
+            raise InputError(
+                f"windows have {length} positions, the model has {limit} ({name}); ask for a "
+                "length of at most that"
+            )
+
+
+def _check_implementation(model: nn.Module) -> None:
+    row, name = known_row(model), attention_implementation(model)
+    if row is None or name in row.implementations:
+        return
+    reason = (
+        "its eager code in transformers adds the position bias twice"
+        if row.name == "Falcon with ALiBi"
+        else "with another one the logits are not those of the model or cannot be seen"
+    )
+    raise UnsupportedModelError(
+        f"this {row.name} model runs with attention implementation {name!r}, but "
+        f"{' or '.join(row.implementations)} is required: {reason}. Load it with "
+        f"attn_implementation={row.implementations[0]!r}"
+    )
+
+
+def _check_causality(model: nn.Module, ids: Tensor, checks: Preflight) -> None:
+    """Change the last token: no earlier logits may move."""
+    before = forward_logits(model, ids, last_only=False)
+    changed = ids.clone()
+    changed[:, -1] = ids[:, 0] if bool((ids[:, 0] != ids[:, -1]).all()) else (ids[:, -1] + 1) % 2
+    after = forward_logits(model, changed, last_only=False)
+    _check_finite(before, checks)
+    if ids.shape[1] < 2 or before.shape[1] != ids.shape[1]:
+        raise UnsupportedModelError("the model does not return logits for every position")
+    moved = float((after - before)[:, :-1].double().abs().max())
+    moved /= max(float(before.double().abs().max()), 1e-30)
+    checks.require(
+        "causality",
+        moved,
+        _agreement(before.dtype),
+        "Changing the last token changes the logits of earlier positions: an encoder, or a mask "
+        "that lets the future through. A causal language model is required",
+    )
+
+
+def _check_finite(logits: Tensor, checks: Preflight) -> None:
+    bad = float((~torch.isfinite(logits)).sum())
+    checks.require(
+        "finite",
+        bad,
+        0.0,
+        f"Logits are not finite in {_name(logits.dtype)}; the activations overflow or the "
+        "weights are damaged. Measure in float32",
+    )
+
+
+def _check_heads(sites: ModelSites, sizes: Sizes) -> Sizes:
+    if sizes.layers != len(sites.layers):
+        raise UnsupportedModelError(
+            f"the config names {sizes.layers} layers, the model has {len(sites.layers)}"
+        )
+    return sizes
+
+
+class _CaptureObserver:
+    """Row sums, mass above the diagonal and finiteness of everything that is seen."""
+
+    def __init__(self, has_sink: bool) -> None:
+        self.row_error = self.future = 0.0
+        self.finite = True
+        self._has_sink = has_sink
+
+    def on_stream(self, layer: int, stream: Tensor) -> None:
+        self.finite &= bool(torch.isfinite(stream).all())
+
+    def on_update(self, layer: int, update: Tensor) -> None:
+        self.finite &= bool(torch.isfinite(update).all())
+
+    def on_attention(self, rows: AttentionRows) -> None:
+        p = rows.probabilities.double()
+        total = p.sum(-1)
+        error = (total - 1.0).clamp(min=0.0) if self._has_sink else (total - 1.0).abs()
+        keys = torch.arange(p.shape[-1], device=p.device)
+        queries = torch.arange(rows.start, rows.stop, device=p.device)
+        above = torch.where(keys > queries[:, None], p, 0.0)
+        self.row_error = max(self.row_error, float(error.max()))
+        self.future = max(self.future, float(above.max()))
+        self.finite &= bool(torch.isfinite(p).all())
+
+
+def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Preflight) -> None:
+    plain = forward_logits(model, ids)
+    seen = _CaptureObserver(sites.row is not None and bool(sites.row.sinks))
+    with instrumented(sites, seen, check_values=True) as tap:
+        watched = forward_logits(model, ids)
+    checks.require("one_capture_per_layer", float(max(tap.captures) - 1), 0.0, "")
+    checks.require(
+        "outputs_unchanged",
+        float((watched - plain).double().abs().max()),
+        0.0,
+        "Watching the model changed its logits; report the architecture",
+    )
+    dtype = _name(sites.dtype)
+    advice = f"Activations are not finite in {dtype}; measure in float32"
+    checks.require("finite_activations", 0.0 if seen.finite else 1.0, 0.0, advice)
+    checks.require("rows_sum_to_one", seen.row_error, 1e-5, "The softmax is not a distribution")
+    checks.require("nothing_above_diagonal", seen.future, 0.0, "The model attends to the future")
+    missing = [layer for layer, error in enumerate(tap.value_errors) if error is None]
+    if missing:
+        raise InstrumentationError(
+            f"layer {missing[0] + 1} does not apply the probabilities of its softmax to its "
+            "values, so they are not its attention. Changed attention code is the usual cause"
+        )
+    worst = max(error for error in tap.value_errors if error is not None)
+    checks.require(
+        "attention_output",
+        worst,
+        1e3 * _agreement(sites.dtype),
+        "Probabilities times values do not give the output of the attention",
+    )
+
+
+def _check_other_implementation(
+    model: nn.Module, sites: ModelSites, ids: Tensor, checks: Preflight
+) -> None:
+    """Compare the logits of eager and sdpa where the model offers both."""
+    current = attention_implementation(model)
+    other = {"eager": "sdpa", "sdpa": "eager"}.get(current)
+    if other is None or (sites.row is not None and other not in sites.row.implementations):
+        return
+    here = forward_logits(model, ids)
+    with with_implementation(model, other) as switched:
+        if not switched:
+            return
+        there = forward_logits(model, ids)
+    difference = float((here - there).double().abs().max())
+    difference /= max(float(here.double().abs().max()), 1e-30)
+    checks.require(
+        "eager_equals_sdpa",
+        difference,
+        max(1e-4, _agreement(sites.dtype)),
+        f"Attention implementation {other} gives other logits than {current}; one of them does "
+        "not compute what the model was trained with",
+    )
+
+
+class _BiasObserver:
+    """Keeps the logits of every layer; for short windows only."""
+
+    def __init__(self) -> None:
+        self.logits: list[Tensor] = []
+
+    def on_stream(self, layer: int, stream: Tensor) -> None:
+        pass
+
+    def on_update(self, layer: int, update: Tensor) -> None:
+        pass
+
+    def on_attention(self, rows: AttentionRows) -> None:
+        self.logits.append(rows.logits[0].masked_fill(~rows.visible.expand_as(rows.logits)[0], 0.0))
+
+
+def _bias_logits(model: nn.Module, sites: ModelSites, ids: Tensor) -> list[Tensor]:
+    observer = _BiasObserver()
+    with instrumented(sites, observer, zero_queries=True):
+        forward_logits(model, ids)
+    return observer.logits
+
+
+class _PositionObserver:
+    """Attention with zeroed queries against the content-free kernel of the scheme."""
+
+    def __init__(self, scheme: PositionScheme) -> None:
+        self.error = self.content = self.bias = 0.0
+        self.mask_differs: int | None = None
+        self._scheme = scheme
+
+    def on_stream(self, layer: int, stream: Tensor) -> None:
+        pass
+
+    def on_update(self, layer: int, update: Tensor) -> None:
+        pass
+
+    def on_attention(self, rows: AttentionRows) -> None:
+        scheme, layer, device = self._scheme, rows.layer, rows.logits.device
+        keys, span = rows.logits.shape[-1], range(rows.start, rows.stop)
+        visible = scheme.visible(layer, span, keys=keys, device=device)
+        hidden = scheme.visible(layer, span, keys=rows.length, device=device)[:, keys:]
+        if not bool((rows.visible == visible).all()) or bool(hidden.any()):
+            self.mask_differs = layer
+        logits = rows.logits.double()
+        first, second = logits.masked_fill(~visible, 0.0)
+        self.content = max(self.content, float((first - second).abs().max()))
+        bias = scheme.bias(layer, span, keys=keys, length=rows.length)
+        expected = torch.zeros(logits.shape[1:], dtype=torch.float64, device=device)
+        if bias is not None:
+            expected = expected + bias.to(device)
+            self.bias = max(self.bias, float(bias.abs().max()))
+        expected = expected.masked_fill(~visible, -math.inf)
+        if scheme.sinks is not None:
+            sink = torch.from_numpy(scheme.sinks[layer]).to(device)[:, None, None]
+            expected = torch.cat([expected, sink.expand(-1, len(span), 1)], dim=-1)
+        kernel = torch.softmax(expected, dim=-1)[..., :keys]
+        self.error = max(self.error, float((rows.probabilities.double() - kernel).abs().max()))
+
+
+def _check_positions(
+    model: nn.Module, sites: ModelSites, scheme: PositionScheme, ids: Tensor, checks: Preflight
+) -> None:
+    observer = _PositionObserver(scheme)
+    with instrumented(sites, observer, zero_queries=True):
+        forward_logits(model, ids)
+    if observer.mask_differs is not None:
+        raise InstrumentationError(
+            f"the mask of layer {observer.mask_differs + 1} is not causal with window "
+            f"{scheme.windows[observer.mask_differs]}, which the config states. Changed model code "
+            "or an attention pattern that is not supported is the usual cause"
+        )
+    # Logits of size b carry an absolute rounding error of eps * b, which the softmax passes on.
+    eps = torch.finfo(torch.promote_types(sites.dtype, torch.float32)).eps
+    sink_eps = torch.finfo(sites.dtype).eps if scheme.sinks is not None else 0.0
+    tolerance = 1e-6 + eps * observer.bias + sink_eps
+    checks.require(
+        "zeroed_queries_leave_no_content",
+        observer.content,
+        tolerance,
+        "Logits depend on the text even without queries, through something that is no query-key "
+        "product; this attention is not supported",
+    )
+    checks.require(
+        "position_scheme",
+        observer.error,
+        tolerance,
+        f"With zeroed queries the attention is not the content-free kernel of type {scheme.type}; "
+        "the slopes or the bias of this model differ from its architecture",
+    )
+
+
+def _agreement(dtype: torch.dtype) -> float:
+    """Return the relative difference up to which two computations of one thing agree."""
+    return {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 2e-2}.get(dtype, 1e-1)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
