@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from posbias.plot.style import plot_style
 from posbias.profile import Profile
 
-__all__ = ["layer_axis", "legend_below", "log_view", "position_axis"]
+Vector = NDArray[np.float64]
 
-# How far the view goes below the smallest curve that is not vanishing: an attention-only profile
-# falls by hundreds of decades, and showing them all would flatten everything else.
-_DECADES_BELOW = 0.7
+__all__ = ["finish_legend", "layer_axis", "legend_below", "log_view", "position_axis"]
+
+
+def finish_legend(ax: Axes, *, is_new: bool) -> None:
+    """Draw the legend: under the axes of a new figure, inside the axes that a caller gave."""
+    if is_new:
+        legend_below(ax.figure, ax)
+    else:
+        ax.legend(loc="best")
 
 
 def legend_below(figure: Figure, ax: Axes) -> None:
@@ -40,14 +48,21 @@ def layer_axis(ax: Axes, depth: int) -> None:
     ax.set_xlabel("layer")
 
 
-def log_view(profiles: Mapping[str, Profile]) -> tuple[float, float]:
-    """Return limits of the logarithmic axis that show every curve that has not vanished."""
+def log_view(profiles: Mapping[str, Profile], band: Sequence[Vector] = ()) -> tuple[float, float]:
+    """Return limits of the logarithmic axis: the first profile as a whole, the others as needed.
+
+    A band belongs to the first. The first is followed down to a millionth of the uniform mass, the
+    others to a hundredth: an attention-only profile falls by hundreds of decades, which would
+    flatten everything else.
+    """
     n = next(iter(profiles.values())).n
-    floor = 1e-3 / n
-    shown = [p.mass[p.mass >= floor] for p in profiles.values()]
-    lowest = min(float(mass.min()) for mass in shown)
-    highest = max(float(mass.max()) for mass in shown)
-    return lowest * 10.0**-_DECADES_BELOW, min(2.0, highest * 1.6)
+    first, *others = (profile.mass for profile in profiles.values())
+    lowest, highest = [], []
+    for k, mass in enumerate((first, *band, *others)):
+        shown = mass[mass >= (1e-2 if k > len(band) else 1e-6) / n]
+        lowest.append(float(shown.min()))
+        highest.append(float(shown.max()))
+    return min(lowest) / 1.6, min(1.25, max(highest) * 1.6)
 
 
 def position_axis(ax: Axes, n: int) -> None:

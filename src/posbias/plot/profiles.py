@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError, ProfileError
-from posbias.plot._axes import layer_axis, log_view, position_axis
+from posbias.plot._axes import finish_legend, layer_axis, log_view, position_axis
 from posbias.plot.style import INK, LINE_STYLES, axes_or_new, line_styles, plot_style
 from posbias.profile import Profile, ProfileSet
 
@@ -41,7 +41,7 @@ def plot_profiles(
     labels : mapping of str to str, optional
         Names for the legend.
     legend : bool
-        Whether to draw a legend inside the axes.
+        Whether to draw a legend: inside given axes, under those of a new figure.
 
     Returns
     -------
@@ -55,12 +55,14 @@ def plot_profiles(
     """
     n = ProfileSet(profiles).n
     names = labels or {}
+    is_new = ax is None
     ax = axes_or_new(ax)
     positions = np.arange(n)
     styles = line_styles(list(profiles))
     with plot_style():
-        if windows is not None:
-            low, high = window_band(windows)
+        band = () if windows is None else window_band(windows)
+        if band:
+            low, high = band
             if low.size != n:
                 raise ProfileError(f"windows have {low.size} positions, profiles have {n}")
             label = "windows, {:.0f}-{:.0f} %".format(*SPREAD_PERCENTILES)
@@ -79,11 +81,11 @@ def plot_profiles(
                 label=names.get(name, style.label or name),
             )
         ax.set_yscale("log")
-        ax.set_ylim(*log_view(profiles))
+        ax.set_ylim(*log_view(profiles, band))
         position_axis(ax, n)
         ax.set_ylabel("share of influence")
         if legend:
-            ax.legend(loc="upper center", ncols=2 if len(profiles) > 3 else 1)
+            finish_legend(ax, is_new=is_new)
     return ax
 
 
@@ -105,7 +107,7 @@ def plot_cumulative(
     labels : mapping of str to str, optional
         Names for the legend.
     legend : bool
-        Whether to draw a legend inside the axes.
+        Whether to draw a legend: inside given axes, under those of a new figure.
 
     Returns
     -------
@@ -119,6 +121,7 @@ def plot_cumulative(
     """
     n = ProfileSet(profiles).n
     names = labels or {}
+    is_new = ax is None
     ax = axes_or_new(ax)
     styles = line_styles(list(profiles))
     with plot_style():
@@ -138,7 +141,7 @@ def plot_cumulative(
         position_axis(ax, n)
         ax.set_ylabel("cumulated influence")
         if legend:
-            ax.legend(loc="lower right")
+            finish_legend(ax, is_new=is_new)
     return ax
 
 

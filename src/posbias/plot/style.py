@@ -144,7 +144,7 @@ def new_figure(width: float = PAGE_WIDTH, height: float = 2.9) -> Figure:
         return figure
 
 
-def axes_or_new(ax: Axes | None, *, width: float = COLUMN_WIDTH, height: float = 2.5) -> Axes:
+def axes_or_new(ax: Axes | None, *, width: float = COLUMN_WIDTH, height: float = 3.0) -> Axes:
     """Return `ax`, or the axes of a new figure in the style of posbias."""
     if ax is not None:
         return ax

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
-from posbias.plot._axes import legend_below, log_view, position_axis
+from posbias.plot._axes import finish_legend, legend_below, log_view, position_axis
 from posbias.plot.style import (
     INK,
     PAGE_WIDTH,
@@ -60,7 +60,7 @@ def plot_forces(
     ax : Axes, optional
         Where to draw; by default the axes of a new figure of column width.
     legend : bool
-        Whether to draw a legend inside the axes.
+        Whether to draw a legend: inside given axes, under those of a new figure.
 
     Returns
     -------
@@ -73,6 +73,7 @@ def plot_forces(
         If lengths differ.
     """
     profiles = ProfileSet({"": complete, **without})
+    is_new = ax is None
     ax = axes_or_new(ax)
     spare = line_styles(list(without))
     positions = np.arange(profiles.n)
@@ -93,7 +94,7 @@ def plot_forces(
         position_axis(ax, profiles.n)
         ax.set_ylabel("share of influence")
         if legend:
-            ax.legend(loc="upper center", ncols=2)
+            finish_legend(ax, is_new=is_new)
     return ax
 
 
@@ -115,7 +116,7 @@ def plot_depth(
     ax : Axes, optional
         Where to draw; by default the axes of a new figure of column width.
     legend : bool
-        Whether to draw a legend inside the axes.
+        Whether to draw a legend: inside given axes, under those of a new figure.
 
     Returns
     -------
@@ -130,6 +131,7 @@ def plot_depth(
     if quantity not in _DEPTH_LABELS:
         raise InputError(f"quantity {quantity!r} is unknown; use one of {list(_DEPTH_LABELS)}")
     values = {name: _reduce(name, rows, quantity) for name, rows in curves.items()}
+    is_new = ax is None
     ax = axes_or_new(ax)
     styles = line_styles(list(curves))
     with plot_style():
@@ -149,7 +151,7 @@ def plot_depth(
         ax.set_xlabel("depth in layers")
         ax.set_ylabel(_DEPTH_LABELS[quantity])
         if legend:
-            ax.legend(loc="best")
+            finish_legend(ax, is_new=is_new)
     return ax
 
 
