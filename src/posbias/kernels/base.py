@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
+from posbias.kernels._checks import as_reals
 
 __all__ = ["Kernel", "Matrix", "Vector"]
 
@@ -24,8 +25,39 @@ class Kernel(ABC):
     :class:`scipy.sparse.linalg.LinearOperator` (``shape``, ``dtype``, ``matvec``, ``rmatvec``),
     so a kernel can be handed to SciPy through ``aslinearoperator``.
 
-    A subclass implements `rmatvec`, `matvec`, `row` and `restrict`; `diagonal` and `toarray`
-    have general implementations that cost n calls of `row`.
+    A subclass implements `rmatvec`, `matvec`, `row` and `restrict`; `diagonal`, `toarray` and
+    `rmatmat` have general implementations that cost n calls of `row` or one `rmatvec` per vector.
+    :func:`posbias.kernels.testing.check_kernel` tests an implementation.
+
+    Parameters
+    ----------
+    n : int
+        Number of positions, at least 1.
+
+    Raises
+    ------
+    InputError
+        If `n` is not an integer >= 1.
+
+    Examples
+    --------
+    A kernel of one's own, where every token attends to itself and to token 0:
+
+    >>> import numpy as np
+    >>> class FirstAndSelf(Kernel):
+    ...     def row(self, i):
+    ...         i = self._index(i)
+    ...         return 0.5 * (np.arange(self.n) == i) + 0.5 * (np.arange(self.n) == 0)
+    ...     def rmatvec(self, p):
+    ...         p = self._vector(p)
+    ...         return 0.5 * p + 0.5 * p.sum() * (np.arange(self.n) == 0)
+    ...     def matvec(self, v):
+    ...         v = self._vector(v)
+    ...         return 0.5 * v + 0.5 * v[0]
+    ...     def restrict(self, n):
+    ...         return FirstAndSelf(self._restricted(n))
+    >>> FirstAndSelf(4).toarray()[2]
+    array([0.5, 0. , 0.5, 0. ])
     """
 
     def __init__(self, n: int) -> None:
@@ -69,6 +101,17 @@ class Kernel(ABC):
     def restrict(self, n: int) -> Kernel:
         """Return the kernel of the same rule over the first `n` positions."""
 
+    def rmatmat(self, rows: ArrayLike) -> Matrix:
+        """Return ``rows @ A`` for row vectors stacked as (Q, n), shape (Q, n)."""
+        stacked = np.asarray(rows)
+        if stacked.ndim != 2 or stacked.shape[1] != self._n:
+            raise InputError(
+                f"row vectors of shape (Q, {self._n}) are required, got {stacked.shape}"
+            )
+        if not len(stacked):
+            return np.zeros((0, self._n))
+        return np.stack([self.rmatvec(row) for row in stacked])
+
     def diagonal(self) -> Vector:
         """Return A[i, i] for every i, shape (n,)."""
         return np.array([self.row(i)[i] for i in range(self._n)])
@@ -83,16 +126,26 @@ class Kernel(ABC):
 
     def _index(self, i: int) -> int:
         """Return `i` as an index in 0..n-1 or raise `InputError`."""
-        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not -self._n <= i < self._n:
+        if (
+            isinstance(i, bool)
+            or not isinstance(i, (int, np.integer))
+            or not -self._n <= i < self._n
+        ):
             raise InputError(f"row {i!r} does not exist in a kernel of {self._n} positions")
         return int(i) % self._n
 
+    def _restricted(self, n: int) -> int:
+        """Return `n` as a number of positions in 1..self.n or raise `InputError`."""
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 1 <= n <= self._n:
+            raise InputError(
+                f"a kernel of {self._n} positions cannot be restricted to {n!r}; "
+                f"an integer in 1..{self._n} is required"
+            )
+        return int(n)
+
     def _vector(self, x: ArrayLike) -> Vector:
-        """Return `x` as a float64 vector of length n or raise `InputError`."""
-        vector = np.asarray(x, dtype=np.float64)
-        if vector.shape != (self._n,):
-            raise InputError(f"a vector of shape ({self._n},) is required, got {vector.shape}")
-        return vector
+        """Return `x` as a float64 vector of n finite reals or raise `InputError`."""
+        return as_reals(x, "the vector", size=self._n)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self._n})"

@@ -1,1 +1,6 @@
-"""To be described."""
+"""Mixing schedules and the rollout of transitions through the layers."""
+
+from posbias.rollout.rollout import Rollout
+from posbias.rollout.schedule import MixingSchedule
+
+__all__ = ["MixingSchedule", "Rollout"]

@@ -1,0 +1,180 @@
+"""Attention rollout with residuals: what every layer together does to one output position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import InputError
+from posbias.kernels import Kernel
+from posbias.profile import Profile
+from posbias.rollout.schedule import MixingSchedule
+
+__all__ = ["Rollout"]
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Rollout:
+    """The product ``P = R_T ... R_1`` of the transitions ``R_t = (1 - lambda_t) I + lambda_t A_t``.
+
+    Row i of P is the influence of every input position on output position i.
+
+    Parameters
+    ----------
+    kernels : sequence of Kernel
+        ``A_t`` of the layers t = 1..T, bottom first, or one kernel that all layers share.
+    schedule : MixingSchedule
+        lambda_t of the T layers.
+
+    Raises
+    ------
+    InputError
+        If there is no kernel, sizes differ, or numbers of layers do not fit.
+
+    Notes
+    -----
+    A row costs T products ``p @ A_t``, top layer first; P itself is formed only by `matrix`.
+
+    Examples
+    --------
+    >>> from posbias.kernels import AttentionKernel, Head
+    >>> rollout = Rollout([AttentionKernel(3, [Head()])], MixingSchedule.constant(2, 0.5))
+    >>> rollout.profile().mass.round(4)
+    array([0.3194, 0.2361, 0.4444])
+    """
+
+    def __init__(self, kernels: Sequence[Kernel] | Kernel, schedule: MixingSchedule) -> None:
+        parts = (kernels,) if isinstance(kernels, Kernel) else tuple(kernels)
+        if not isinstance(schedule, MixingSchedule):
+            raise InputError(f"the schedule is {schedule!r}; a MixingSchedule is required")
+        for index, part in enumerate(parts):
+            if not isinstance(part, Kernel):
+                raise InputError(f"kernel {index} is {part!r}; a Kernel is required")
+        if len(parts) not in (1, schedule.depth):
+            raise InputError(
+                f"{len(parts)} kernels do not fit a schedule of {schedule.depth} layers; one per "
+                "layer or one for all is required"
+            )
+        sizes = sorted({part.n for part in parts})
+        if len(sizes) > 1:
+            raise InputError(f"the kernels have {sizes} positions; all must have the same number")
+        if schedule.positions not in (None, sizes[0]):
+            raise InputError(
+                f"the schedule has {schedule.positions} positions, the kernels have {sizes[0]}"
+            )
+        self._kernels = parts
+        self._schedule = schedule
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels as given: one per layer, bottom first, or one for all."""
+        return self._kernels
+
+    @property
+    def schedule(self) -> MixingSchedule:
+        """The mixing coefficients."""
+        return self._schedule
+
+    @property
+    def n(self) -> int:
+        """Number of positions."""
+        return self._kernels[0].n
+
+    @property
+    def depth(self) -> int:
+        """T, the number of layers."""
+        return self._schedule.depth
+
+    def profile(self, query: int = -1) -> Profile:
+        """Return row `query` of P as an influence profile; T row-vector products.
+
+        Parameters
+        ----------
+        query : int
+            Output position, negative values counting from the end.
+        """
+        i = self._query(query)
+        return Profile(
+            self._row(i), quantity="rollout", origin={"query": i, "n": self.n, "depth": self.depth}
+        )
+
+    def profiles(self, queries: Sequence[int] | None = None) -> Matrix:
+        """Return several rows of P, shape (Q, n).
+
+        Parameters
+        ----------
+        queries : sequence of int, optional
+            Output positions; all of them by default, shape (n, n).
+        """
+        if queries is None:
+            return self.matrix()
+        rows = np.zeros((len(queries), self.n))
+        for k, query in enumerate(queries):
+            rows[k, self._query(query)] = 1.0
+        for t in range(self.depth - 1, -1, -1):
+            rows = self._step_rows(rows, t)
+        return rows
+
+    def depth_profiles(self, query: int = -1) -> Matrix:
+        """Return row `query` of ``R_t ... R_1`` for t = 0..T, shape (T + 1, n).
+
+        Row 0 is the unit vector of `query`, row T the profile. Cost T (T + 1) / 2 products.
+        """
+        i = self._query(query)
+        rows = np.zeros((self.depth + 1, self.n))
+        rows[:, i] = 1.0
+        for t in range(self.depth - 1, -1, -1):
+            # The product of the layers up to t + 1 starts here; those of more layers go on.
+            rows[t + 1 :] = self._step_rows(rows[t + 1 :], t)
+        return rows
+
+    def matrix(self) -> Matrix:
+        """Return P, shape (n, n); memory O(n^2), cost O(T n^3)."""
+        product = np.eye(self.n)
+        dense: Matrix | None = None
+        for t in range(self.depth):
+            if dense is None or len(self._kernels) > 1:
+                dense = self._kernel(t).toarray()
+            kept, mixed = self._shares(t)
+            product = kept[..., None] * product + mixed[..., None] * (dense @ product)
+        return product
+
+    def _row(self, i: int) -> Vector:
+        """Return row `i` of P, shape (n,), top layer first."""
+        p = np.zeros(self.n)
+        p[i] = 1.0
+        for t in range(self.depth - 1, -1, -1):
+            kept, mixed = self._shares(t)
+            if mixed.any():
+                p = kept * p + self._kernel(t).rmatvec(mixed * p)
+        return p
+
+    def _step_rows(self, rows: Matrix, t: int) -> Matrix:
+        """Return ``rows @ R`` for the transition of layer index `t`, shape (Q, n)."""
+        kept, mixed = self._shares(t)
+        if not mixed.any():
+            return rows
+        return np.asarray(kept * rows + self._kernel(t).rmatmat(mixed * rows))
+
+    def _kernel(self, t: int) -> Kernel:
+        return self._kernels[t if len(self._kernels) > 1 else 0]
+
+    def _shares(self, t: int) -> tuple[Vector, Vector]:
+        """Return 1 - lambda and lambda of layer index `t`: shape () or (n,)."""
+        mixed = np.asarray(self._schedule.values[t])
+        return 1.0 - mixed, mixed
+
+    def _query(self, query: int) -> int:
+        n = self.n
+        if isinstance(query, bool) or not isinstance(query, (int, np.integer)):
+            raise InputError(f"the query is {query!r}; an integer position is required")
+        if not -n <= query < n:
+            raise InputError(f"the query is {query}; a position in {-n}..{n - 1} is required")
+        return int(query) % n
+
+    def __repr__(self) -> str:
+        return f"Rollout(n={self.n}, depth={self.depth}, kernels={len(self._kernels)})"
