@@ -3,60 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
 from posbias.plot._axes import finish_legend, legend_below, log_view, position_axis
 from posbias.plot.style import (
     INK,
+    LINE_STYLES,
     PAGE_WIDTH,
     LineStyle,
     axes_or_new,
-    line_styles,
     new_figure,
     plot_style,
 )
-from posbias.profile import Profile, ProfileSet
+from posbias.theory import DepthCurve, DepthCurves, ForcesReport
 
 __all__ = ["FORCE_STYLES", "DepthQuantity", "depth_figure", "plot_depth", "plot_forces"]
 
-DepthQuantity = Literal["first", "last", "mean"]
+DepthQuantity = Literal["first", "last", "mean_position"]
 
 FORCE_STYLES: Mapping[str, LineStyle] = {
-    "mask depth": LineStyle("#D55E00", (0, (5, 1.6)), 1.3),
-    "residual": LineStyle("#0072B2", (0, (5, 1.4, 1, 1.4)), 1.3),
-    "position encoding": LineStyle("#E69F00", "-", 1.3),
-    "content": LineStyle("#009E73", (0, (2, 1.2)), 1.3),
+    "depth": LineStyle("#D55E00", (0, (5, 1.6)), 1.3, "without depth (top layer alone)"),
+    "residual": LineStyle("#0072B2", (0, (5, 1.4, 1, 1.4)), 1.3, "without residual path"),
+    "position": LineStyle("#E69F00", (0, (9, 1.6)), 1.3, "without position encoding"),
+    "content": LineStyle("#009E73", (0, (2, 1.2)), 1.3, "without content"),
 }
 """Style of the profile from which a force is removed, the same in every figure."""
 
 _DEPTH_LABELS: Mapping[str, str] = {
-    "first": "influence of the first position",
-    "last": "influence of the last position",
-    "mean": "mean position / (n - 1)",
+    "first": "mass on token 0",
+    "last": "mass on the query itself",
+    "mean_position": "mean position",
 }
 
 
-def plot_forces(
-    complete: Profile,
-    without: Mapping[str, Profile],
-    ax: Axes | None = None,
-    *,
-    legend: bool = True,
-) -> Axes:
+def plot_forces(report: ForcesReport, ax: Axes | None = None, *, legend: bool = True) -> Axes:
     """Draw the profile of all forces and the profiles with each force removed in turn.
 
     Parameters
     ----------
-    complete : Profile
-        The prediction with all forces.
-    without : mapping of str to Profile
-        The prediction without the force of that name.
+    report : ForcesReport
+        As `posbias.theory.forces` returns it; a force that does not apply is left out.
     ax : Axes, optional
         Where to draw; by default the axes of a new figure of column width.
     legend : bool
@@ -65,33 +56,30 @@ def plot_forces(
     Returns
     -------
     Axes
-        One line for the complete profile, then one per force in the order given.
-
-    Raises
-    ------
-    ProfileError
-        If lengths differ.
+        One line for the complete profile, then one per force in the order of the report.
     """
-    profiles = ProfileSet({"": complete, **without})
+    profiles = {"all": report.baseline}
+    for effect in report.effects:
+        if effect.removed is not None:
+            profiles[effect.name] = effect.removed.profile
+    complete = LineStyle(INK, "-", 1.6, "all forces", 5.0)
     is_new = ax is None
     ax = axes_or_new(ax)
-    spare = line_styles(list(without))
-    positions = np.arange(profiles.n)
     with plot_style():
-        ax.plot(positions, complete.mass, color=INK, linewidth=1.6, zorder=5, label="all forces")
-        for force, profile in without.items():
-            style = FORCE_STYLES.get(force, spare[force])
+        for name, profile in profiles.items():
+            style = complete if name == "all" else FORCE_STYLES[name]
             ax.plot(
-                positions,
+                np.arange(profile.n),
                 profile.mass,
                 color=style.color,
                 linestyle=style.dashes,
                 linewidth=style.width,
-                label=f"without {force}",
+                zorder=style.layer,
+                label=style.label,
             )
         ax.set_yscale("log")
         ax.set_ylim(*log_view(profiles))
-        position_axis(ax, profiles.n)
+        position_axis(ax, report.baseline.n)
         ax.set_ylabel("share of influence")
         if legend:
             finish_legend(ax, is_new=is_new)
@@ -99,20 +87,16 @@ def plot_forces(
 
 
 def plot_depth(
-    curves: Mapping[str, ArrayLike],
-    quantity: DepthQuantity,
-    ax: Axes | None = None,
-    *,
-    legend: bool = True,
+    curves: DepthCurves, quantity: DepthQuantity, ax: Axes | None = None, *, legend: bool = True
 ) -> Axes:
-    """Draw how influence moves with depth.
+    """Draw how influence moves with depth, attention alone beside the residual-aware rollout.
 
     Parameters
     ----------
-    curves : mapping of str to array_like, shape (T + 1, n)
-        Profiles after 0..T layers for each variant, as `Rollout.depth_profiles` gives them.
-    quantity : {"first", "last", "mean"}
-        Mass on the first position, on the last one, or the mean position over n - 1.
+    curves : DepthCurves
+        As `posbias.theory.depth_curves` returns it.
+    quantity : {"first", "last", "mean_position"}
+        Mass on token 0, mass on the query's own position, or the mean position.
     ax : Axes, optional
         Where to draw; by default the axes of a new figure of column width.
     legend : bool
@@ -121,32 +105,35 @@ def plot_depth(
     Returns
     -------
     Axes
-        One line per variant over depth 0..T.
+        Two lines over depth 0..T: attention only, residual.
 
     Raises
     ------
     InputError
-        If an array has another shape or the quantity is unknown.
+        If the quantity is unknown.
     """
-    if quantity not in _DEPTH_LABELS:
+    if quantity not in get_args(DepthQuantity):
         raise InputError(f"quantity {quantity!r} is unknown; use one of {list(_DEPTH_LABELS)}")
-    values = {name: _reduce(name, rows, quantity) for name, rows in curves.items()}
+    lines: dict[str, DepthCurve] = {
+        "attention-only": curves.attention_only,
+        "residual": curves.residual,
+    }
     is_new = ax is None
     ax = axes_or_new(ax)
-    styles = line_styles(list(curves))
     with plot_style():
-        for name, value in values.items():
-            style = styles[name]
+        for name, curve in lines.items():
+            style, values = LINE_STYLES[name], getattr(curve, quantity)
             ax.plot(
-                np.arange(value.size),
-                value,
+                np.arange(values.size),
+                values,
                 color=style.color,
                 linestyle=style.dashes,
                 linewidth=style.width,
                 zorder=style.layer,
-                label=style.label or name,
+                label=name,
             )
-        ax.set_ylim(-0.02, 1.02)
+        top = float(curves.query) if quantity == "mean_position" else 1.0
+        ax.set_ylim(-0.02 * top, 1.02 * top)
         ax.margins(x=0.03)
         ax.set_xlabel("depth in layers")
         ax.set_ylabel(_DEPTH_LABELS[quantity])
@@ -155,15 +142,13 @@ def plot_depth(
     return ax
 
 
-def depth_figure(
-    curves: Mapping[str, ArrayLike], *, title: str = "", width: float = PAGE_WIDTH
-) -> Figure:
+def depth_figure(curves: DepthCurves, *, title: str = "", width: float = PAGE_WIDTH) -> Figure:
     """Draw the three quantities of `plot_depth` side by side.
 
     Parameters
     ----------
-    curves : mapping of str to array_like, shape (T + 1, n)
-        Profiles after 0..T layers for each variant.
+    curves : DepthCurves
+        As `posbias.theory.depth_curves` returns it.
     title : str
         Set above the first panel.
     width : float
@@ -172,30 +157,16 @@ def depth_figure(
     Returns
     -------
     Figure
-        Three axes: first position, last position, mean position.
+        Three axes: token 0, the query itself, mean position.
     """
-    quantities: tuple[DepthQuantity, ...] = ("first", "last", "mean")
     is_wide = width >= 5.0
-    figure = new_figure(width, 2.6 if is_wide else 6.0)
+    figure = new_figure(width, 2.5 if is_wide else 6.0)
     with plot_style():
         grid = figure.add_gridspec(*((1, 3) if is_wide else (3, 1)))
-        axes = [figure.add_subplot(cell) for cell in grid]
+        axes = [figure.add_subplot(grid[k]) for k in range(3)]
         if title:
             axes[0].set_title(title)
-    for ax, quantity in zip(axes, quantities, strict=True):
+    for ax, quantity in zip(axes, get_args(DepthQuantity), strict=True):
         plot_depth(curves, quantity, ax, legend=False)
     legend_below(figure, axes[0])
     return figure
-
-
-def _reduce(name: str, rows: ArrayLike, quantity: DepthQuantity) -> NDArray[np.float64]:
-    table = np.asarray(rows, dtype=np.float64)
-    if table.ndim != 2 or table.shape[1] < 2:
-        raise InputError(
-            f"{name!r} has shape {table.shape}; (depth + 1, n) with n >= 2 is required"
-        )
-    if quantity == "first":
-        return table[:, 0]
-    if quantity == "last":
-        return table[:, -1]
-    return table @ np.linspace(0.0, 1.0, table.shape[1])
