@@ -242,11 +242,12 @@ def fused_bloom_attention(
 
 
 def make_faster(model: Any) -> None:
-    """Use the fused attention in a BLOOM model; Llama has its own already."""
+    """Use fused attention and GELU in a BLOOM model for training; Llama has its own already."""
     if model.config.model_type == "bloom":
         for block in model.transformer.h:
             attention = block.self_attention
             attention.forward = functools.partial(fused_bloom_attention, attention)
+            block.mlp.gelu_impl = torch.nn.GELU(approximate="tanh")
 
 
 def build_optimizer(model: Any, settings: Settings) -> torch.optim.AdamW:
@@ -549,6 +550,7 @@ def export(
     rounded = build_model(settings)
     rounded.load_state_dict(model.state_dict())
     rounded.half().save_pretrained(target)
+    (target / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(target)
 
     shipped: Any = transformers.AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
