@@ -37,6 +37,9 @@ class MeasureOptions:
         Method of the measured influence.
     checkpoint : bool
         Recompute the layers in the backward pass: about a third slower, far less memory.
+    threads : int, optional
+        Threads of torch during the measurement. By default one for models of fewer than 20
+        million parameters, whose products are too small to share, else what torch is set to.
     pack : bool
         Join documents before windows are cut, so that short documents are used.
     revision, gguf_file, attn_implementation : str, optional
@@ -58,6 +61,7 @@ class MeasureOptions:
     device: str | None = None
     influence: str = "gradient"
     checkpoint: bool = False
+    threads: int | None = None
     pack: bool = False
     revision: str | None = None
     gguf_file: str | None = None
@@ -66,6 +70,8 @@ class MeasureOptions:
 
     def __post_init__(self) -> None:
         limits = {"length": 2, "windows": 1, "batch_size": 1, "seed": 0}
+        if self.threads is not None:
+            limits["threads"] = 1
         for name, least in limits.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:

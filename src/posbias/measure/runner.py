@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,8 @@ from posbias.models.sites import input_embedding
 from posbias.models.state import forward_logits, measuring
 
 __all__ = ["Progress", "measure"]
+
+_SMALL_MODEL = 20_000_000
 
 Progress = Callable[[int, int], None]
 Text = str | os.PathLike[str] | TextCollection | Sequence[str] | NDArray[np.integer[Any]]
@@ -107,7 +109,7 @@ def measure(
     network = loaded.model
     device = next(network.parameters()).device
     ids = torch.from_numpy(windows.ids.copy()).to(device)
-    with measuring(network):
+    with _threads(network, chosen.threads), measuring(network):
         checked = check_model(network, ids)
         arrays = _run(checked, ids, chosen, progress)
     run = {
@@ -210,6 +212,20 @@ def _windows(given: _Given, text: Text, options: MeasureOptions) -> tuple[TokenW
     adds_bos = bool(automatic_prefix(given.tokenizer))
     origin = Origin(given.id, given.revision, tokenizer_id, adds_bos, texts.source, texts.sha256)
     return _ascending(drawn), origin
+
+
+@contextmanager
+def _threads(network: nn.Module, threads: int | None) -> Iterator[None]:
+    """Set the threads of torch for the duration of the context."""
+    before = torch.get_num_threads()
+    if threads is None:
+        size = sum(parameter.numel() for parameter in network.parameters())
+        threads = 1 if size < _SMALL_MODEL else before
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _is_documents(text: Sequence[Any]) -> bool:
