@@ -1,0 +1,182 @@
+"""A measurement does not depend on how it runs and leaves the model as it came."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import tiny, token_ids
+
+from posbias.errors import InputError, InstrumentationError, ModelError
+from posbias.measure import MeasureOptions, measure
+from posbias.measure.accumulators import Accumulator
+from posbias.models.state import forward_logits
+
+MUST = ("bloom", "mpt", "falcon-alibi", "gpt2", "llama", "gemma3")
+
+
+def hooks_of(model):
+    return [
+        (module, len(module._forward_hooks), len(module._forward_pre_hooks))
+        for module in model.modules()
+    ]
+
+
+def relative(left, right):
+    scale = max(np.abs(left).max(), 1e-300)
+    return np.abs(left - right).max() / scale
+
+
+@pytest.mark.parametrize("kind", MUST)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_batch_size_does_not_matter(kind, dtype, tolerance):
+    model, ids = tiny(kind, dtype=dtype), token_ids(5, 20).numpy()
+    single, several = (measure(model, ids, batch_size=size).arrays for size in (1, 4))
+    assert set(single) == set(several)
+    for name in single:
+        assert relative(single[name], several[name]) <= tolerance, name
+
+
+@pytest.mark.parametrize("kind", MUST)
+def test_checkpointing_counts_nothing_twice(kind):
+    model, ids = tiny(kind, dtype=torch.float64), token_ids(3, 20).numpy()
+    plain, recomputed = (measure(model, ids, checkpoint=flag).arrays for flag in (False, True))
+    for name in plain:
+        np.testing.assert_allclose(recomputed[name], plain[name], rtol=1e-12, atol=1e-14)
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("kind", MUST)
+def test_model_is_left_as_it_came(kind):
+    model, ids = tiny(kind), token_ids(2, 20)
+    model.train()
+    model.lm_head.eval()
+    frozen = next(model.parameters())
+    frozen.requires_grad_(False)
+    model.gradient_checkpointing_enable()
+    model.config.use_cache = True
+    before = {
+        "training": [module.training for module in model.modules()],
+        "grad": [parameter.requires_grad for parameter in model.parameters()],
+        "hooks": hooks_of(model),
+        "implementation": model.config._attn_implementation,
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "threads": torch.get_num_threads(),
+    }
+    result = measure(model, ids.numpy())
+    assert [module.training for module in model.modules()] == before["training"]
+    assert [parameter.requires_grad for parameter in model.parameters()] == before["grad"]
+    assert hooks_of(model) == before["hooks"]
+    assert model.config._attn_implementation == before["implementation"]
+    assert model.config.use_cache is True
+    assert torch.get_num_threads() == before["threads"]
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(v, before["weights"][k]) for k, v in model.state_dict().items())
+    evaluated = measure(tiny(kind), ids.numpy())
+    for name, array in evaluated.arrays.items():
+        np.testing.assert_array_equal(result.arrays[name], array)
+
+
+@pytest.mark.parametrize("when", ["stream", "update", "attention"])
+def test_hooks_are_gone_after_an_exception(monkeypatch, when):
+    model, ids = tiny("llama"), token_ids(2, 20)
+    before = hooks_of(model)
+    logits = forward_logits(model, ids)
+
+    def fail(self, *args):
+        raise RuntimeError(when)
+
+    monkeypatch.setattr(Accumulator, f"on_{when}", fail)
+    with pytest.raises(RuntimeError, match=when):
+        measure(model, ids.numpy(), checkpoint=True)
+    assert hooks_of(model) == before
+    assert not any("forward" in vars(module) for module in model.modules())
+    assert torch.equal(forward_logits(model, ids), logits)
+    assert torch.overrides._get_current_function_mode() is None
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3", "mistral", "cohere2", "opt"])
+def test_eager_and_sdpa_measure_the_same(kind):
+    ids = token_ids(2, 20).numpy()
+    eager = measure(tiny(kind, attn="eager"), ids)
+    sdpa = measure(tiny(kind, attn="sdpa"), ids)
+    assert eager.manifest["model"]["attention_implementation"] == "eager"
+    assert sdpa.manifest["model"]["attention_implementation"] == "sdpa"
+    for name in eager.arrays:
+        assert relative(eager.arrays[name], sdpa.arrays[name]) <= 1e-4, name
+
+
+def test_influence_can_be_left_out():
+    model, ids = tiny("llama"), token_ids(2, 20).numpy()
+    without = measure(model, ids, influence="none")
+    assert without.manifest["influence_method"] is None
+    assert "influence.gradient.windows" not in without.arrays
+    with_it = measure(model, ids)
+    for name in without.arrays:
+        assert relative(with_it.arrays[name], without.arrays[name]) <= 1e-5
+
+
+def test_progress_counts_windows():
+    seen = []
+    measure(
+        tiny("gpt2"), token_ids(5, 12).numpy(), batch_size=2, progress=lambda *c: seen.append(c)
+    )
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+
+
+def test_manifest_says_what_was_measured():
+    result = measure(tiny("falcon-alibi"), token_ids(2, 12).numpy(), command=["posbias", "measure"])
+    model = result.manifest["model"]
+    assert (model["layers"], model["heads"], model["kv_heads"]) == (2, 12, 12)
+    assert model["position_scheme"]["type"] == "alibi"
+    assert model["position_scheme"]["bias_rounding"] == "bfloat16"
+    assert model["layer_windows"] == [None, None]
+    assert result.manifest["command"] == ["posbias", "measure"]
+    checks = result.manifest["preflight"]
+    assert all(check["passed"] for check in checks.values())
+    assert {"stream_identity", "causality", "position_scheme", "outputs_unchanged"} <= set(checks)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"length": 1}, "length is 1"),
+        ({"windows": 0}, "windows is 0"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": True}, "batch_size"),
+        ({"seed": -1}, "seed"),
+        ({"threads": 0}, "threads"),
+        ({"influence": "magic"}, "gradient or none"),
+    ],
+)
+def test_options_out_of_range_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        MeasureOptions(**settings)
+
+
+def test_unknown_and_doubled_options_are_refused():
+    model, ids = tiny("gpt2"), token_ids().numpy()
+    with pytest.raises(InputError, match="unknown option 'batchsize'"):
+        measure(model, ids, batchsize=3)
+    with pytest.raises(InputError, match="one of both"):
+        measure(model, ids, options=MeasureOptions(), seed=3)
+
+
+def test_what_does_not_fit_is_refused():
+    model, ids = tiny("gpt2"), token_ids().numpy()
+    with pytest.raises(ModelError, match="float64 was asked for"):
+        measure(model, ids, dtype="float64")
+    with pytest.raises(ModelError, match="model is int"):
+        measure(3, ids)
+    with pytest.raises(InputError, match="needs a tokenizer"):
+        measure(model, ["a text"])
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        measure(model, ids + 1000)
+
+
+def test_overflow_names_the_type_and_layer():
+    model = tiny("llama", dtype=torch.bfloat16)
+    with torch.no_grad():
+        model.model.layers[1].self_attn.o_proj.weight.fill_(float("inf"))
+    with pytest.raises(InstrumentationError, match="bfloat16"):
+        measure(model, token_ids().numpy())
