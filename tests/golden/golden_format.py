@@ -18,7 +18,6 @@ from posbias.kernels import AttentionKernel, DenseKernel, Kernel, kernel_from_de
 from posbias.metrics import wasserstein
 from posbias.profile import Profile
 from posbias.rollout import MixingSchedule, Rollout
-from posbias.spec import load_spec
 from posbias.theory import (
     GrowingContent,
     InfiniteSchedule,
@@ -172,6 +171,8 @@ def answer_large_n(case: Case) -> dict[str, Any]:
 
 
 def answer_published(case: Case, reference: Path) -> dict[str, Any]:
+    from posbias.spec import load_spec
+
     name = case["input"]["config"].removeprefix("config/rollout/alibi/").replace("/", "_")
     published = reference / "published"
     profile = load_spec(published / name).rollout().profile()

@@ -28,7 +28,7 @@ def count_rising_pairs(columns: NDArray[np.float64], margin: float) -> int:
     return int(_count_all(np.ascontiguousarray(columns), margin))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _count_all(columns, margin):  # type: ignore[no-untyped-def]
     m, n = columns.shape
     total = 0
@@ -39,12 +39,14 @@ def _count_all(columns, margin):  # type: ignore[no-untyped-def]
         width = 1
         while width < n:
             for start in range(0, n - width, 2 * width):
-                total += _merge(values, buffer, start, start + width, min(start + 2 * width, n), margin)
+                total += _merge(
+                    values, buffer, start, start + width, min(start + 2 * width, n), margin
+                )
             width *= 2
     return total
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True)
 def _merge(values, buffer, start, middle, stop, margin):  # type: ignore[no-untyped-def]
     count = 0
     left = start

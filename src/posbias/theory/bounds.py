@@ -123,7 +123,9 @@ def escape_bounds(rollout: Rollout, *, row: int = -1) -> EscapeBounds:
     if i == 0:
         raise InputError(f"row {row} has no escape bound; a row in 1..{rollout.n - 1} is required")
     require_causal(rollout, "the bounds on the mass at token 0")
-    figures = np.array([_layer_figures(kernel, mixing, i) for kernel, mixing in layer_pairs(rollout)])
+    figures = np.array(
+        [_layer_figures(kernel, mixing, i) for kernel, mixing in layer_pairs(rollout)]
+    )
     stay, low_column, high_column, drift, move = figures.T.reshape(5, -1)
     weights = poisson_binomial(move)
     profile = rollout.profile(i).mass
@@ -201,7 +203,7 @@ def _lyapunov_bound(rollout: Rollout, row: int) -> float | None:
 
 
 def _layer_figures(kernel: Kernel, mixing: float, row: int) -> Sequence[float]:
-    """Return 1 - h(row), lambda min and max of A[k, 0], lambda max step, lambda min (1 - A[k, k])."""
+    """Return 1 - h(row) and lambda times: least and largest A[k, 0], step, least 1 - A[k, k]."""
     n = kernel.n
     below = slice(1, row + 1)
     first = np.zeros(n)

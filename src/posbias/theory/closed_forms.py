@@ -103,9 +103,7 @@ def nope_moments(mixing: ArrayLike, count: int) -> Vector:
     return np.asarray(np.prod(1.0 - np.multiply.outer(lam, j / (j + 1.0)), axis=0))
 
 
-def nope_profile(
-    n: int, mixing: ArrayLike, *, query: int = -1, diagonal: float = 0.0
-) -> Profile:
+def nope_profile(n: int, mixing: ArrayLike, *, query: int = -1, diagonal: float = 0.0) -> Profile:
     """Return the profile of uniform causal attention, optionally with diagonal content d.
 
     Without content it equals P[i, j] = C(i, j) sum_k (-1)^k C(i-j, k) mu_{j+k}, whose terms

@@ -199,12 +199,8 @@ def _slope(head: Head, temperature: float) -> float | None:
 
 def _key_logits(head: Head, n: int, temperature: float) -> Vector | None:
     """Return the per-key logits with the sinks added, shape (n,), or None if there are none."""
-    if head.key is None and head.sink is None:
-        return None
-    keys = np.zeros(n) if head.key is None else np.array(head.key, dtype=np.float64)[:n]
-    if head.sink is not None:
-        keys[: head.sink.count] += head.sink.logit
-    return keys / temperature
+    keys = head.key_logits(n)
+    return None if keys is None else keys / temperature
 
 
 def _is_sink_only(head: Head, sinks: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,7 @@ def depth_curves(rollout: Rollout, *, query: int = -1) -> DepthCurves:
     >>> from posbias.kernels import AttentionKernel, Head
     >>> rollout = Rollout([AttentionKernel(8, (Head(),))], MixingSchedule.constant(3, 0.5))
     >>> depth_curves(rollout).residual.first.round(4).tolist()
-    [0.0, 0.0625, 0.1474, 0.2388]
+    [0.0, 0.0625, 0.1474, 0.2439]
     """
     attention = Rollout(rollout.kernels, MixingSchedule.constant(rollout.depth, 1.0))
     row = query % rollout.n

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from posbias.errors import InputError
 from posbias.kernels import (
     ALiBi,
@@ -56,7 +58,7 @@ def scale_content(kernel: Kernel, factor: float) -> Kernel:
 
     def edit(head: Head) -> Head:
         keep = factor != 0.0
-        key = tuple(factor * float(k) for k in head.key) if keep and head.key is not None else None
+        key = factor * head.key if keep and head.key is not None else None
         old = head.sink
         sink = Sink(old.count, factor * old.logit) if keep and old is not None else None
         return replace(head, diagonal=factor * head.diagonal, key=key, sink=sink)
@@ -85,9 +87,7 @@ def _edit(kernel: Kernel, edit: Callable[[Head], Head]) -> Kernel:
 
 def _scaled(position: Any, factor: float) -> Any:
     """Return the position encoding with its logits multiplied by `factor`."""
-    if isinstance(position, NoPE):
-        return position
-    if factor == 0.0 and not isinstance(position, LagTable):
+    if isinstance(position, NoPE) or (factor == 0.0 and not isinstance(position, LagTable)):
         return NoPE()
     if isinstance(position, ALiBi):
         return replace(position, slope=factor * position.slope)
@@ -99,6 +99,6 @@ def _scaled(position: Any, factor: float) -> Any:
         return replace(position, amp=factor * position.amp)
     if isinstance(position, LagTable):
         # A lag that is never attended to stays so: it belongs to the pattern, not to the bias.
-        bias = tuple(b if b is None or b == -float("inf") else factor * b for b in position.bias)
-        return replace(position, bias=bias)
+        seen = np.isfinite(position.bias)
+        return LagTable(np.where(seen, factor * np.where(seen, position.bias, 0.0), -np.inf))
     raise InputError(f"the position encoding {type(position).__name__} cannot be scaled")

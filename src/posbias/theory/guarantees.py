@@ -288,9 +288,7 @@ class _Matching:
     def _is_good(self, x: int, y: int) -> bool:
         t, s = self.layers_a[x], self.layers_b[y]
         is_top = x == len(self.layers_a) - 1
-        return self._is_ordered(x, y) and (
-            is_top or self.a.is_monotone(t) or self.b.is_monotone(s)
-        )
+        return self._is_ordered(x, y) and (is_top or self.a.is_monotone(t) or self.b.is_monotone(s))
 
     def _first_unordered(self) -> str:
         if not (self.a.fits and self.b.fits):

@@ -59,7 +59,7 @@ class GrowingContent:
     @property
     def exponent(self) -> float:
         """The odds of staying grow like t to this power."""
-        return self.rate / self.kernel.temperature
+        return float(self.rate / self.kernel.temperature)
 
     def odds_of_leaving(self) -> Vector:
         """Return (1 - A[i, i]) / A[i, i] of layer 1, shape (n,)."""
@@ -144,7 +144,7 @@ def infinite_depth(
 def _causal(cycle: tuple[Kernel, ...], schedule: InfiniteSchedule) -> InfiniteDepth:
     moved = np.stack([1.0 - kernel.diagonal() for kernel in cycle])
     moved[:, 0] = 0.0
-    diverges = (moved > 0.0).any(axis=0) & schedule.sum_diverges
+    diverges = np.asarray((moved > 0.0).any(axis=0) & schedule.sum_diverges)
     diagonal = np.ones(moved.shape[1])
     surely = np.zeros(moved.shape[1], dtype=bool)
     ones = schedule.values(schedule.head_length() + len(cycle)) == 1.0
@@ -176,7 +176,10 @@ def _growing(family: GrowingContent, schedule: InfiniteSchedule) -> InfiniteDept
 
 
 def _by_rows(
-    schedule: InfiniteSchedule, diverges: NDArray[np.bool_], surely: NDArray[np.bool_], diagonal: Vector
+    schedule: InfiniteSchedule,
+    diverges: NDArray[np.bool_],
+    surely: NDArray[np.bool_],
+    diagonal: Vector,
 ) -> InfiniteDepth:
     """Apply T6 row by row; `surely` marks rows that some layer empties completely."""
     rows = slice(1, None)
@@ -223,7 +226,7 @@ def _general(cycle: tuple[Kernel, ...], schedule: InfiniteSchedule) -> InfiniteD
     shared = Hypothesis("all layers share one kernel", len(cycle) == 1, f"{len(cycle)} kernels")
     outcome: Outcome = "undecided"
     diagonal = None
-    hypotheses = (shared,)
+    hypotheses: tuple[Hypothesis, ...] = (shared,)
     if shared.holds:
         array = cycle[0].toarray()
         limit = limit_matrix(cycle[0], schedule)

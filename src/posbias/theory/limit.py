@@ -145,7 +145,7 @@ def limit_matrix(kernel: Kernel | ArrayLike, schedule: InfiniteSchedule) -> Matr
     return limit
 
 
-def closed_classes(array: ArrayLike) -> list[Vector]:
+def closed_classes(array: ArrayLike) -> list[NDArray[np.intp]]:
     """Return the closed communicating classes of a stochastic matrix, each as sorted indices.
 
     Cost O(n^2).
@@ -229,10 +229,7 @@ def _poisson_power(kernel: Kernel, time: float, rows: NDArray[np.float64]) -> ND
     total = weights[0] * rows
     power = rows
     for weight in weights[1:]:
-        if power.ndim == 1:
-            power = kernel.rmatvec(power)
-        else:
-            power = power @ kernel.toarray()
+        power = kernel.rmatvec(power) if power.ndim == 1 else power @ kernel.toarray()
         total = total + weight * power
     return np.asarray(total)
 

@@ -53,7 +53,7 @@ def same_kernel(a: Kernel, b: Kernel) -> bool:
         return True
     if not (isinstance(a, AttentionKernel) and isinstance(b, AttentionKernel)) or a.n != b.n:
         return False
-    return a.describe() == b.describe()
+    return (a.mask, a.temperature, tuple(a.heads)) == (b.mask, b.temperature, tuple(b.heads))
 
 
 def _sees_fewer(b: AttentionKernel, a: AttentionKernel) -> bool:
@@ -75,7 +75,7 @@ def _sees_fewer(b: AttentionKernel, a: AttentionKernel) -> bool:
 
 def _shares(heads: tuple[Head, ...]) -> Vector:
     weights = np.array([head.weight for head in heads], dtype=np.float64)
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _head_moves_later(a: AttentionKernel, b: AttentionKernel, x: Head, y: Head) -> bool:
@@ -93,9 +93,5 @@ def _head_moves_later(a: AttentionKernel, b: AttentionKernel, x: Head, y: Head) 
 
 
 def _keys(head: Head, kernel: AttentionKernel) -> Vector:
-    keys = np.zeros(kernel.n)
-    if head.key is not None:
-        keys += np.asarray(head.key, dtype=np.float64)[: kernel.n]
-    if head.sink is not None:
-        keys[: head.sink.count] += head.sink.logit
-    return keys / kernel.temperature
+    keys = head.key_logits(kernel.n)
+    return np.zeros(kernel.n) if keys is None else keys / kernel.temperature

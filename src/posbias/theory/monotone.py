@@ -1,4 +1,4 @@
-"""Stochastic monotonicity of kernels: do the row laws move later as the query moves later?"""
+"""Stochastic monotonicity of kernels: whether row laws move later as the query moves later."""
 
 from __future__ import annotations
 
@@ -81,9 +81,7 @@ class Monotonicity:
         return {**values, "violation_rate": self.violation_rate}
 
 
-def monotonicity(
-    kernel: Kernel | ArrayLike, *, tolerance: float = ORDER_TOLERANCE
-) -> Monotonicity:
+def monotonicity(kernel: Kernel | ArrayLike, *, tolerance: float = ORDER_TOLERANCE) -> Monotonicity:
     """Measure how far a kernel is from stochastic monotonicity.
 
     Parameters

@@ -90,7 +90,9 @@ class InfiniteSchedule:
                 f"it must be in [{low:g}, {high:g})"
             )
         # Every rule is non-increasing: its first value is its largest.
-        values = np.array([*self.first, self.rule_values(np.array(len(self.first) + 1.0))], np.float64)
+        values = np.array(
+            [*self.first, self.rule_values(np.array(len(self.first) + 1.0))], np.float64
+        )
         bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0)))
         if bad.size:
             raise InputError(
@@ -266,7 +268,10 @@ class InfiniteSchedule:
             If `depth` is smaller than the number of explicit values.
         """
         if depth < max(1, len(self.first)):
-            raise InputError(f"a certificate from {depth} layers; at least the explicit ones needed")
+            raise InputError(
+                f"a certificate from {depth} layers was asked for; at least the "
+                f"{max(1, len(self.first))} explicit ones are required"
+            )
         head = float(np.prod(1.0 - moved * self.values(depth)))
         tail = self._tail_sum_upper(depth)
         following = moved * float(self.rule_values(np.array(depth + 1.0)))
