@@ -164,7 +164,8 @@ def smooth(mass: ArrayLike) -> Vector:
     position = np.arange(n)
     half = np.minimum(np.minimum(position, n - 1 - position), n // 32)
     total = np.concatenate([[0.0], np.cumsum(values)])
-    return (total[position + half + 1] - total[position - half]) / (2 * half + 1)
+    smoothed: Vector = (total[position + half + 1] - total[position - half]) / (2 * half + 1)
+    return smoothed
 
 
 def _pair(p: ProfileLike, q: ProfileLike) -> tuple[Vector, Vector]:

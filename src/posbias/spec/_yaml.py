@@ -43,7 +43,7 @@ def dump_yaml(document: Any) -> str:
 
 def _loader() -> type[Any]:
     """Return a loader class on libyaml, which knows tabs between tokens."""
-    base: type[Any] | None = getattr(yaml, "CSafeLoader", None)
+    base: Any = getattr(yaml, "CSafeLoader", None)
     if base is None:
         raise SpecError(
             "PyYAML was built without libyaml, so YAML files cannot be read; install PyYAML from a "

@@ -61,12 +61,9 @@ def parse_published(document: Mapping[str, Any], name: str) -> Spec:
         If a key is unknown or missing, a list has the wrong shape, or a value is out of range.
     """
     sections = _sections(document)
-    depth, length = document["num_layers"], document["sequence_length"]
     attention = sections["attention_config"]
-    heads = attention.get("num_heads")
-    for value, what in ((depth, "num_layers"), (heads, "attention_config.num_heads")):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SpecError(f"{what} is {value!r}; a whole number of at least 1 is required")
+    depth = _count(document["num_layers"], "num_layers")
+    heads = _count(attention.get("num_heads"), "attention_config.num_heads")
     content = sections["content_config"]
     slopes = _table(attention.get("alibi_slopes"), depth, heads, "attention_config.alibi_slopes")
     diagonal = _table(
@@ -83,12 +80,18 @@ def parse_published(document: Mapping[str, Any], name: str) -> Spec:
     ]
     return Spec(
         name=name,
-        length=length,
+        length=document["sequence_length"],
         depth=depth,
         layers=tuple(layers),
         mixing=_mixing(sections["lambda_schedule_config"]),
         provenance={"format": "published rollout config", "file": name},
     )
+
+
+def _count(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SpecError(f"{what} is {value!r}; a whole number of at least 1 is required")
+    return value
 
 
 def _sections(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
