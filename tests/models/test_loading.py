@@ -16,6 +16,11 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
@@ -33,6 +38,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     T5Config,
     ViTConfig,
+    modeling_gguf_pytorch_utils,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -171,15 +177,37 @@ def test_the_default_model_is_embedded() -> None:
 # --- silence -------------------------------------------------------------------------------------
 
 
+def switch_bars(has_bars: bool, has_downloads: bool) -> None:
+    """Set the bars of transformers, then those of downloads, which the first call sets too."""
+    if has_bars:
+        transformers_logging.enable_progress_bar()
+    else:
+        transformers_logging.disable_progress_bar()
+    if has_downloads:
+        enable_progress_bars()
+    else:
+        disable_progress_bars()
+
+
+@pytest.mark.parametrize("has_bars", [True, False])
+@pytest.mark.parametrize("has_downloads", [True, False])
 def test_loading_prints_nothing_and_leaves_no_setting_behind(
-    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    saved: Path,
+    gguf_file: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    has_bars: bool,
+    has_downloads: bool,
 ) -> None:
     hub = logging.getLogger("huggingface_hub")
+    switch_bars(has_bars, has_downloads)
 
     def settings() -> tuple[object, ...]:
         return (
             transformers_logging.get_verbosity(),
             transformers_logging.is_progress_bar_enabled(),
+            are_progress_bars_disabled(),
+            modeling_gguf_pytorch_utils.tqdm,
             hub.level,
             list(warnings.filters),
             torch.get_default_dtype(),
@@ -187,10 +215,12 @@ def test_loading_prints_nothing_and_leaves_no_setting_behind(
 
     before = settings()
     load_model(saved, device="cpu")
-    refusal("no-such-owner/no-such-model")
+    load_model(gguf_file, device="cpu")
     (tmp_path / "config.json").write_text("{")
     refusal(tmp_path)
-    assert settings() == before
+    after = settings()
+    switch_bars(True, True)
+    assert after == before
     assert capfd.readouterr() == ("", "")
 
 
@@ -622,6 +652,8 @@ def hub(
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    # The client that transformers keeps was made for the real hub.
+    monkeypatch.setattr("transformers.utils.hub._hf_api", None, raising=False)
     try:
         yield server
     finally:
@@ -661,13 +693,14 @@ def test_what_the_hub_refuses_is_explained(
 
 
 def test_without_the_hub_what_was_tried_is_said_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     message = refusal("owner/none")
+    assert capfd.readouterr() == ("", "")
     assert "no such folder or file here" in message
     assert f"not in the cache {tmp_path}" in message
     assert "http://127.0.0.1:9 cannot be reached" in message

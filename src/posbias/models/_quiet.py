@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,28 +20,63 @@ def quiet_loading() -> Iterator[None]:
     What matters among the silenced messages (missing weights, unreachable hub) is checked by the
     caller and raised as an error. Bars of downloads stay, since these can take long.
     """
-    from huggingface_hub import utils as hub_utils
+    with _quiet_logs(), _quiet_bars(), _quiet_gguf(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
     from transformers.utils import logging as transformers_logging
 
-    # Without types: neither library declares these functions to type checkers.
-    hub: Any = hub_utils
+    # Without types: the library does not declare these functions to type checkers.
     transformers: Any = transformers_logging
-    hub_logger = logging.getLogger("huggingface_hub")
-    verbosity, hub_level = transformers.get_verbosity(), hub_logger.level
-    has_bars = transformers.is_progress_bar_enabled()
-    has_download_bars = not hub.are_progress_bars_disabled()
+    hub = logging.getLogger("huggingface_hub")
+    verbosity, level = transformers.get_verbosity(), hub.level
     transformers.set_verbosity_error()
-    hub_logger.setLevel(logging.ERROR)
-    if has_bars:
-        transformers.disable_progress_bar()
-        if has_download_bars:
-            hub.enable_progress_bars()
+    hub.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         transformers.set_verbosity(verbosity)
-        hub_logger.setLevel(hub_level)
-        if has_bars:
-            transformers.enable_progress_bar()
+        hub.setLevel(level)
+
+
+@contextmanager
+def _quiet_bars() -> Iterator[None]:
+    """Switch off the bars of transformers, which takes those of the hub with them."""
+    from huggingface_hub import utils
+    from transformers.utils import logging as transformers_logging
+
+    hub: Any = utils
+    transformers: Any = transformers_logging
+    if not transformers.is_progress_bar_enabled():
+        yield
+        return
+    has_downloads = not hub.are_progress_bars_disabled()
+    transformers.disable_progress_bar()
+    if has_downloads:
+        hub.enable_progress_bars()
+    try:
+        yield
+    finally:
+        transformers.enable_progress_bar()
+        if not has_downloads:
+            hub.disable_progress_bars()
+
+
+@contextmanager
+def _quiet_gguf() -> Iterator[None]:
+    """Keep the bar of expanding a GGUF file, which no setting governs, out of logs and pipes."""
+    from transformers import modeling_gguf_pytorch_utils as expansion
+
+    module: Any = expansion
+    bar = getattr(module, "tqdm", None)
+    if bar is None or sys.stderr.isatty():
+        yield
+        return
+    module.tqdm = functools.partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        module.tqdm = bar

@@ -64,9 +64,10 @@ def resolve_source(model: str | os.PathLike[str], *, gguf_file: str | None = Non
     if name.startswith(_PACKAGE_PREFIX):
         return _gguf(name, _package_file(name, gguf_file))
     path = Path(name).expanduser()
-    if path.is_dir():
+    # The empty name would be the current folder.
+    if name and path.is_dir():
         return _directory(name, path, gguf_file)
-    if path.exists():
+    if name and path.exists():
         return _file(name, path, gguf_file)
     if isinstance(model, os.PathLike) or _looks_like_path(name):
         raise ModelError(
