@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_models import EXPERTS, HEADS, KINDS, tiny, token_ids
+from tiny_models import HEADS, KINDS, tiny, token_ids
 
 from posbias.measure import measure
 
@@ -164,7 +164,9 @@ def test_content_is_the_scaled_product_without_position_bias(kind):
             rtol=1e-5,
             atol=1e-7,
         )
-        by_lag = np.stack([logits.sum(0)[..., np.eye(N, k=-lag) > 0].sum(-1) for lag in range(N)], 1)
+        by_lag = np.stack(
+            [logits.sum(0)[..., np.eye(N, k=-lag) > 0].sum(-1) for lag in range(N)], 1
+        )
         np.testing.assert_allclose(arrays["logits.lag.sum"][layer], by_lag, rtol=1e-6, atol=1e-4)
 
 
@@ -222,9 +224,7 @@ def test_influence_is_the_gradient_of_the_top_probability(kind):
         probabilities[top].backward()
         norms = leaf.grad[0].norm(dim=-1).numpy()
         model.zero_grad()
-        np.testing.assert_allclose(
-            arrays["influence.gradient.windows"][window], norms, rtol=1e-8
-        )
+        np.testing.assert_allclose(arrays["influence.gradient.windows"][window], norms, rtol=1e-8)
         assert arrays["next.probability.windows"][window] == pytest.approx(
             float(probabilities[top].detach()), rel=1e-10
         )

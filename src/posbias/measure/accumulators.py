@@ -92,11 +92,8 @@ class Accumulator:
                 f"the mask of layer {layer + 1} changed between the checks and the measurement"
             )
         self._add_probabilities(rows)
-        content = rows.logits.to(torch.float64)
         bias = self._scheme.bias(layer, range(start, stop), keys=keys, length=self._n)
-        if bias is not None:
-            content = content - bias.to(self._device)
-        self._add_content(layer, start, content, visible)
+        self._add_content(rows, None if bias is None else bias.to(self._device))
 
     def finish(self) -> Arrays:
         """Return the arrays by their names in `posbias.measurement.schema`.
@@ -144,28 +141,48 @@ class Accumulator:
 
     def _add_probabilities(self, rows: AttentionRows) -> None:
         layer, start, p = rows.layer, rows.start, rows.probabilities
-        mean = p.mean(1, dtype=torch.float64)
+        target = self._kernel[layer, start : rows.stop, : p.shape[-1]]
+        heads = p.shape[1]
+        for window in p:
+            mean = torch.zeros_like(target)
+            for head in window:
+                mean.add_(head)
+            mean.div_(heads)
+            if self._scheme.sinks is not None:
+                mean.div_(mean.sum(-1, keepdim=True))
+            target.add_(mean)
         if self._scheme.sinks is not None:
-            left = p.sum(-1, dtype=torch.float64)
-            self._add("p_null", layer, (1.0 - left).sum(-1))
-            mean = mean / mean.sum(-1, keepdim=True)
-        self._kernel[layer, start : rows.stop, : p.shape[-1]] += mean.sum(0)
+            self._add("p_null", layer, (1.0 - p.sum(-1, dtype=torch.float64)).sum(-1))
         own = p.diagonal(offset=start, dim1=-2, dim2=-1)
         self._add("p_diagonal", layer, own.sum(-1, dtype=torch.float64))
         later = p[..., 1 if start == 0 else 0 :, 0]
         self._add("p_first", layer, later.sum(-1, dtype=torch.float64))
 
-    def _add_content(self, layer: int, start: int, content: Tensor, visible: Tensor) -> None:
-        own = content.diagonal(offset=start, dim1=-2, dim2=-1)
-        self._add("diagonal", layer, own.sum(-1))
-        self._add("diagonal_square", layer, own.square().sum(-1))
-        seen = content.masked_fill(~visible, 0.0)
-        self._lag_sum[layer] += _sum_by_lag(seen.sum(0), start, self._n)
-        earlier = seen
-        earlier.diagonal(offset=start, dim1=-2, dim2=-1).zero_()
-        self._add("lower", layer, earlier.sum((-2, -1)))
-        self._add("first", layer, earlier[..., 0].sum(-1))
-        self._add("lower_square", layer, earlier.square_().sum((-2, -1)))
+    def _add_content(self, rows: AttentionRows, bias: Tensor | None) -> None:
+        """Add sums of the logits without position bias, window by window to stay in the cache."""
+        layer, start = rows.layer, rows.start
+        sliding = self._scheme.windows[layer]
+        shape = rows.logits.shape[1:]
+        total = torch.zeros(shape, dtype=torch.float64, device=self._device)
+        for index, logits in enumerate(rows.logits):
+            content = logits.to(torch.float64, copy=True)
+            if bias is not None:
+                content -= bias
+            content.tril_(start)
+            if sliding is not None:
+                content.triu_(start - sliding + 1)
+            total += content
+            own = content.diagonal(offset=start, dim1=-2, dim2=-1)
+            window = self._span.start + index
+            sums = {name: values[window, layer] for name, values in self._sums.items()}
+            sums["diagonal"] += own.sum(-1)
+            sums["diagonal_square"] += own.square().sum(-1)
+            own.zero_()
+            earlier = content.flatten(1)
+            sums["lower"] += earlier.sum(-1)
+            sums["lower_square"] += torch.linalg.vecdot(earlier, earlier)
+            sums["first"] += content[..., 0].sum(-1)
+        self._lag_sum[layer] += _sum_by_lag(total, start, self._n)
 
     def _content(self) -> dict[str, Tensor]:
         """Return means, spreads and the share of variance that constant + diagonal explains."""

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from posbias.spec.slopes import alibi_slopes
 from torch import Tensor
 
 from posbias.errors import UnsupportedModelError
 from posbias.models.architectures import Architecture
 from posbias.models.sites import ModelSites
+from posbias.spec.slopes import alibi_slopes
 
 __all__ = ["PositionScheme", "Sizes", "infer_scheme", "read_scheme", "read_sizes"]
 
