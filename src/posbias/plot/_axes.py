@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from posbias.plot.style import plot_style
+from posbias.plot.style import figure_of, plot_style
 from posbias.profile import Profile
 
 Vector = NDArray[np.float64]
@@ -21,7 +21,7 @@ __all__ = ["finish_legend", "layer_axis", "legend_below", "log_view", "position_
 def finish_legend(ax: Axes, *, is_new: bool) -> None:
     """Draw the legend: under the axes of a new figure, inside the axes that a caller gave."""
     if is_new:
-        legend_below(ax.figure, ax)
+        legend_below(figure_of(ax), ax)
     else:
         ax.legend(loc="best")
 

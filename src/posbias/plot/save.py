@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from posbias.atomic import atomic_write_bytes
 from posbias.errors import InputError
-from posbias.plot.style import plot_style
+from posbias.plot.style import figure_of, plot_style
 
 __all__ = ["FIGURE_FORMATS", "check_figure_path", "save_figure"]
 
@@ -26,13 +27,13 @@ FIGURE_FORMATS = tuple(_METADATA)
 """Formats that `save_figure` writes."""
 
 
-def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) -> Path:
+def save_figure(figure: Axes | Figure, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a figure in the format that the file name ends with.
 
     Parameters
     ----------
-    figure : Figure
-        The figure; its size in inches is kept.
+    figure : Figure or Axes
+        The figure, or axes in it; its size in inches is kept.
     path : path
         A name ending in ``.png``, ``.svg`` or ``.pdf``.
     overwrite : bool
@@ -54,7 +55,7 @@ def save_figure(figure: Figure, path: str | Path, *, overwrite: bool = False) ->
     kind = target.suffix[1:].lower()
     buffer = io.BytesIO()
     with plot_style():
-        figure.savefig(buffer, format=kind, metadata=dict(_METADATA[kind]))
+        figure_of(figure).savefig(buffer, format=kind, metadata=dict(_METADATA[kind]))
     atomic_write_bytes(target, buffer.getvalue(), overwrite=overwrite)
     return target
 

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from posbias.errors import InputError
 
@@ -20,6 +21,7 @@ __all__ = [
     "PAGE_WIDTH",
     "LineStyle",
     "axes_or_new",
+    "figure_of",
     "line_styles",
     "new_figure",
     "plot_style",
@@ -79,7 +81,7 @@ _SPARE_DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (4, 1.2, 1, 1.2)),
 )
 
-_RC: Mapping[str, Any] = {
+_RC: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555555",
     "axes.grid": True,
@@ -138,10 +140,8 @@ def new_figure(width: float = PAGE_WIDTH, height: float = 2.9) -> Figure:
     if not (width > 0.0 and height > 0.0):
         raise InputError(f"a figure of {width!r} x {height!r} inches; both must be positive")
     with plot_style():
-        figure = Figure(figsize=(width, height), layout="constrained")
-        engine = figure.get_layout_engine()
-        engine.set(w_pad=0.06, h_pad=0.05, wspace=0.03)
-        return figure
+        layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05, wspace=0.03)
+        return Figure(figsize=(width, height), layout=layout)
 
 
 def axes_or_new(ax: Axes | None, *, width: float = COLUMN_WIDTH, height: float = 3.0) -> Axes:
@@ -151,6 +151,20 @@ def axes_or_new(ax: Axes | None, *, width: float = COLUMN_WIDTH, height: float =
     figure = new_figure(width, height)
     with plot_style():
         return figure.add_subplot()
+
+
+def figure_of(drawn: Axes | Figure) -> Figure:
+    """Return the figure that axes are in.
+
+    Raises
+    ------
+    InputError
+        If they are in none, or in a part of one.
+    """
+    figure = drawn.figure
+    if not isinstance(figure, Figure):
+        raise InputError("axes of a whole figure are required, these are in none or in a subfigure")
+    return figure
 
 
 def line_styles(names: list[str]) -> dict[str, LineStyle]:

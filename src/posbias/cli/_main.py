@@ -1,0 +1,93 @@
+"""The entry point: run a command, and turn what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+import typer
+
+from posbias.cli._app import app
+from posbias.cli._session import Session
+from posbias.errors import PosbiasError
+
+__all__ = ["main"]
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+# Typer's usage errors derive from an exception of its command-line parser, which recent versions
+# of Typer carry inside and older ones take from the package click.
+_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments after the program name; those of the process by default.
+
+    Returns
+    -------
+    int
+        0; 2 for wrong usage or bad input; 3 for a model that cannot be measured or failed a
+        check; 130 when interrupted; 141 when the reader of standard output went away. Exceptions
+        that posbias does not raise on purpose are not caught.
+    """
+    session = Session()
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            code = _invoke(list(sys.argv[1:] if argv is None else argv), session)
+            sys.stdout.flush()
+        except PosbiasError as error:
+            code = _report(error, str(error), error.exit_code, session)
+        except _ParserError as error:
+            code = _report(error, _usage_message(error), EXIT_USAGE, session)
+        except KeyboardInterrupt:
+            print("posbias: interrupted", file=sys.stderr)
+            code = EXIT_INTERRUPTED
+        except BrokenPipeError:
+            # Python flushes standard output once more at exit; give it somewhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = EXIT_BROKEN_PIPE
+    return code
+
+
+def _invoke(arguments: list[str], session: Session) -> int:
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("posbias", arguments, obj=session) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    return 0
+
+
+def _report(error: Exception, message: str, code: int, session: Session) -> int:
+    """Print an error in one line, after its traceback if that was asked for."""
+    if session.debug:
+        traceback.print_exception(error)
+    print(f"posbias: error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _usage_message(error: Exception) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    name = context.command_path if context is not None else "posbias"
+    message = message.rstrip().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}; see `{name} --help`"
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_where: object, **_more: object
+) -> None:
+    del category
+    print(f"posbias: warning: {' '.join(str(message).split())}", file=sys.stderr)

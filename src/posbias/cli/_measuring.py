@@ -1,0 +1,181 @@
+"""Options and progress of the commands that measure a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from posbias.cli._session import console_of
+
+if TYPE_CHECKING:
+    from posbias.measure.options import MeasureOptions
+    from posbias.measure.text import TextCollection
+
+ProgressCallback = Callable[[int, int], None]
+
+__all__ = [
+    "BatchSize",
+    "Device",
+    "Dtype",
+    "DtypeName",
+    "Field",
+    "Length",
+    "MaxDocuments",
+    "ModelRequest",
+    "Revision",
+    "Seed",
+    "Split",
+    "TrustRemoteCode",
+    "Windows",
+    "progress_on_stderr",
+]
+
+
+class DtypeName(StrEnum):
+    """Number formats in which a model can be run."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    float64 = "float64"
+
+
+Length = Annotated[
+    int, typer.Option("--length", "-n", metavar="N", help="Tokens per window of text.")
+]
+Windows = Annotated[
+    int, typer.Option("--windows", "-w", metavar="D", help="Number of windows of text.")
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(
+        "--batch-size", metavar="B", help="Windows per forward pass; results do not depend on it."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the choice of windows.")]
+Dtype = Annotated[
+    DtypeName,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        help=f"Number format of the model: {', '.join(d.value for d in DtypeName)}.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Torch device.", show_default="cuda if there is one"
+    ),
+]
+Field = Annotated[
+    str | None,
+    typer.Option(
+        "--field",
+        metavar="NAME",
+        help="Field of a .jsonl line or a data set row that is text.",
+        show_default="text",
+    ),
+]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", metavar="NAME", help="Split of a data set.", show_default="train"),
+]
+MaxDocuments = Annotated[
+    int | None,
+    typer.Option(
+        "--max-documents",
+        metavar="N",
+        help="Read the first N documents.",
+        show_default="all; 1000 of a data set",
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model."),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
+]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model and a text as they were named on the command line."""
+
+    model: str
+    text: str
+    field: str | None
+    split: str | None
+    max_documents: int | None
+
+    def options(self, **settings: Any) -> MeasureOptions:
+        """Return the options of the measurement, checked."""
+        from posbias.measure.options import MeasureOptions
+
+        return MeasureOptions(**settings)
+
+    def read(self) -> TextCollection:
+        """Read the text."""
+        from posbias.measure.text import read_text
+
+        return read_text(
+            self.text, field=self.field, split=self.split, max_documents=self.max_documents
+        )
+
+
+@contextmanager
+def progress_on_stderr(quiet: bool) -> Iterator[ProgressCallback | None]:
+    """Yield a callback that shows a progress bar with the time left, None if `quiet`.
+
+    When standard error is not a terminal, one line per tenth of the work is printed instead.
+    """
+    if quiet:
+        yield None
+        return
+    console = console_of("stderr")
+    if not console.is_terminal:
+        yield _line_printer()
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        # Loading the libraries and the model comes first and has no known length.
+        task = bar.add_task("loading the model", total=None)
+        yield lambda done, total: bar.update(
+            task, description="measuring windows", completed=done, total=total
+        )
+
+
+def _line_printer() -> ProgressCallback:
+    shown = -1
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        tenth = 10 * done // max(total, 1)
+        if tenth > shown:
+            shown = tenth
+            print(f"posbias: measured {done} of {total} windows", file=sys.stderr, flush=True)
+
+    return show

@@ -1,0 +1,74 @@
+"""Where results go: standard output, or files that are refused before the work if they exist."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posbias.cli._session import console_of
+from posbias.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["STDOUT", "check_outputs", "print_json", "show_table", "write_figure", "write_json"]
+
+STDOUT = "-"
+
+
+def check_outputs(*targets: str | Path | None, overwrite: bool, figure: Path | None = None) -> None:
+    """Refuse outputs before any work is done.
+
+    Raises
+    ------
+    InputError
+        If two outputs go to standard output, or the figure has an unknown format.
+    OutputExistsError
+        If one exists and `overwrite` is false.
+    """
+    from posbias.atomic import refuse_existing
+
+    named = [target for target in (*targets, figure) if target is not None]
+    if sum(str(target) == STDOUT for target in named) > 1:
+        raise InputError("two outputs go to standard output; give one of them a file name")
+    if figure is not None:
+        from posbias.plot import check_figure_path
+
+        check_figure_path(figure)
+    for target in named:
+        if str(target) != STDOUT and not overwrite:
+            refuse_existing(target)
+
+
+def write_json(value: Mapping[str, Any], target: str, *, overwrite: bool) -> None:
+    """Write a JSON document to a file, or to standard output for ``-``."""
+    from posbias.atomic import atomic_write_text
+
+    atomic_write_text(target, _dump(value), overwrite=overwrite)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print a JSON document, numbers at full precision and nothing that JSON lacks."""
+    sys.stdout.write(_dump(value))
+
+
+def show_table(table: Table) -> None:
+    """Print a table on standard output."""
+    console_of("stdout").print(table)
+
+
+def write_figure(figure: Axes | Figure, path: Path, *, overwrite: bool) -> None:
+    """Write a figure and say so on standard error."""
+    from posbias.plot import save_figure
+
+    save_figure(figure, path, overwrite=overwrite)
+    print(f"posbias: wrote {path}", file=sys.stderr)
+
+
+def _dump(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

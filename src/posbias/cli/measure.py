@@ -1,0 +1,100 @@
+"""``posbias measure``: what a model does with a text, as a measurement directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli._measuring import (
+    BatchSize,
+    Device,
+    Dtype,
+    DtypeName,
+    Field,
+    Length,
+    MaxDocuments,
+    ModelRequest,
+    Revision,
+    Seed,
+    Split,
+    TrustRemoteCode,
+    Windows,
+    progress_on_stderr,
+)
+from posbias.cli._options import Debug, Overwrite, Quiet
+from posbias.cli._outputs import check_outputs
+
+__all__ = ["measure"]
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="embedded:bloom, embedded:llama, a hub id, a model folder, a .gguf file, or "
+        "package:NAME for a GGUF file in an installed package.",
+        show_default=False,
+    ),
+]
+Text = Annotated[
+    str,
+    typer.Argument(
+        metavar="TEXT",
+        help="embedded, a .txt or .jsonl file, a folder of them, or datasets:NAME[:CONFIG].",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="DIR", help="Directory to write.", show_default=False),
+]
+
+
+def measure(  # noqa: PLR0913  one parameter per option
+    model: Model,
+    text: Text,
+    *,
+    out: Out,
+    length: Length = 256,
+    windows: Windows = 64,
+    batch_size: BatchSize = 4,
+    seed: Seed = 0,
+    dtype: Dtype = DtypeName.float32,
+    device: Device = None,
+    field: Field = None,
+    split: Split = None,
+    max_documents: MaxDocuments = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Measure mixing, attention, content and influence of a model on a text.
+
+    Writes a directory with manifest.json and arrays.safetensors, from which predict and compare
+    start.
+    """
+    del debug
+    check_outputs(out, overwrite=overwrite)
+    request = ModelRequest(model, text, field, split, max_documents)
+    options = request.options(
+        length=length,
+        windows=windows,
+        batch_size=batch_size,
+        seed=seed,
+        dtype=dtype.value,
+        device=device,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    with progress_on_stderr(quiet) as progress:
+        from posbias.measure.runner import measure as measure_model
+
+        measurement = measure_model(
+            model, request.read(), options=options, progress=progress, command=sys.argv
+        )
+        measurement.save(out, overwrite=overwrite)
+    print(measurement.summary())

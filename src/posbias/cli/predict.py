@@ -1,0 +1,100 @@
+"""``posbias predict``: influence profiles from a measurement or an architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posbias.cli._options import (
+    Csv,
+    Debug,
+    Estimator,
+    EstimatorName,
+    Figure,
+    Json,
+    Overwrite,
+    Variant,
+)
+from posbias.cli._outputs import check_outputs, show_table, write_figure
+from posbias.cli._schedule import parse_schedule
+from posbias.cli._sources import Length, Mixing, Query, Source, load_source
+from posbias.errors import InputError
+
+if TYPE_CHECKING:
+    from posbias.measurement import Measurement
+    from posbias.spec import Spec
+
+__all__ = ["predict"]
+
+Variants = Annotated[
+    list[Variant] | None,
+    typer.Option(
+        "--variant",
+        "-v",
+        metavar="VARIANT",
+        help=f"Variant to predict, repeat for several: {', '.join(v.value for v in Variant)}.",
+        show_default="all that SOURCE has",
+    ),
+]
+
+
+def predict(  # noqa: PLR0913  one parameter per option
+    source: Source,
+    *,
+    variant: Variants = None,
+    length: Length = None,
+    query: Query = -1,
+    mixing: Mixing = None,
+    estimator: Estimator = EstimatorName.norm,
+    csv: Csv = None,
+    json: Json = None,
+    figure: Figure = None,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Predict influence profiles from a measurement or an architecture.
+
+    Prints the shape of each profile, or writes the profiles: as CSV with one column per variant
+    (position,mass if there is one), or as JSON with full precision and provenance.
+    """
+    del debug
+    check_outputs(csv, json, overwrite=overwrite, figure=figure)
+    from posbias.predict import predict as predict_profiles
+
+    from posbias.profile_files import write_csv, write_json
+
+    profiles = predict_profiles(
+        _source(source, mixing),
+        variants=None if variant is None else [v.value for v in variant],
+        n=length,
+        query=query,
+        estimator=estimator.value,
+    )
+    if csv is not None:
+        write_csv(profiles, csv, overwrite=overwrite)
+    if json is not None:
+        write_json(profiles, json, overwrite=overwrite)
+    if csv is None and json is None:
+        from posbias.cli._tables import shape_table
+
+        show_table(shape_table(profiles, title=f"{source.name}, {profiles.n} positions"))
+    if figure is not None:
+        from posbias.plot import plot_profiles
+
+        write_figure(plot_profiles(profiles), figure, overwrite=overwrite)
+
+
+def _source(path: Path, mixing: str | None) -> Measurement | Spec:
+    from posbias.measurement import Measurement
+
+    source = load_source(path)
+    if mixing is None:
+        return source
+    if isinstance(source, Measurement):
+        raise InputError(
+            f"--mixing was given for the measurement {path}, which has measured coefficients; "
+            "it applies to specs"
+        )
+    return source.with_mixing(parse_schedule(mixing))

@@ -1,0 +1,114 @@
+"""``posbias run``: measure, predict, compare and draw in one call."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli._measuring import (
+    BatchSize,
+    Device,
+    Dtype,
+    DtypeName,
+    Field,
+    Length,
+    MaxDocuments,
+    ModelRequest,
+    Revision,
+    Seed,
+    Split,
+    TrustRemoteCode,
+    Windows,
+    progress_on_stderr,
+)
+from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite, Quiet
+from posbias.cli._outputs import check_outputs, print_json, show_table
+
+__all__ = ["run"]
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="embedded:bloom, embedded:llama, a hub id, a model folder, a .gguf file, or "
+        "package:NAME for a GGUF file in an installed package.",
+    ),
+]
+Text = Annotated[
+    str,
+    typer.Argument(
+        metavar="TEXT",
+        help="embedded, a .txt or .jsonl file, a folder of them, or datasets:NAME[:CONFIG].",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Directory to write.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the comparison as JSON in place of the table.")
+]
+
+
+def run(  # noqa: PLR0913  one parameter per option
+    model: Model = "embedded:bloom",
+    text: Text = "embedded",
+    *,
+    out: Out = Path("posbias-run"),
+    length: Length = 256,
+    windows: Windows = 64,
+    batch_size: BatchSize = 4,
+    seed: Seed = 0,
+    dtype: Dtype = DtypeName.float32,
+    device: Device = None,
+    field: Field = None,
+    split: Split = None,
+    max_documents: MaxDocuments = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    estimator: Estimator = EstimatorName.norm,
+    json: AsJson = False,
+    quiet: Quiet = False,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a model on a text, predict its influence profile, compare the two, and draw.
+
+    Writes a directory with the measurement, the profiles and the comparison (CSV and JSON) and a
+    figure (PNG and SVG); prints the comparison.
+    """
+    del debug
+    check_outputs(out, overwrite=overwrite)
+    request = ModelRequest(model, text, field, split, max_documents)
+    options = request.options(
+        length=length,
+        windows=windows,
+        batch_size=batch_size,
+        seed=seed,
+        dtype=dtype.value,
+        device=device,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+    )
+    with progress_on_stderr(quiet) as progress:
+        from posbias.run import run as run_all
+
+        result = run_all(
+            model,
+            request.read(),
+            out=out,
+            options=options,
+            estimator=estimator.value,
+            overwrite=overwrite,
+            progress=progress,
+            command=sys.argv,
+        )
+    if json:
+        print_json(result.as_dict())
+        return
+    from posbias.cli._tables import comparison_table
+
+    summary = result.as_dict()
+    title = "{model} on {text}, {windows} windows of {length} tokens".format(**summary)
+    show_table(comparison_table(result.comparison, title=title))
+    print(f"Written to {out}: {', '.join(summary['files'])}")

@@ -1,0 +1,201 @@
+"""The whole path in one call: measure, predict, compare, draw, and write everything down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posbias.compare import Comparison, compare
+from posbias.predict import predict
+
+from posbias.atomic import atomic_directory, refuse_existing
+from posbias.measurement import Measurement
+from posbias.profile import Profile, ProfileSet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posbias.measure.options import MeasureOptions
+
+__all__ = ["RUN_FILES", "Progress", "RunResult", "is_run_directory", "run", "run_measurement"]
+
+Progress = Callable[[int, int], None]
+
+MEASUREMENT = "measurement"
+
+RUN_FILES = (
+    "profiles.csv",
+    "profiles.json",
+    "comparison.csv",
+    "comparison.json",
+    "figure.png",
+    "figure.svg",
+)
+"""Files of an output directory, beside the folder of the measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What one run found.
+
+    Parameters
+    ----------
+    measurement : Measurement
+        What the model did.
+    profiles : ProfileSet
+        The measured influence under ``"measured"``, then the predicted variants.
+    comparison : Comparison
+        Distances of the variants to the measured influence.
+    directory : Path
+        Where everything was written.
+    """
+
+    measurement: Measurement
+    profiles: ProfileSet
+    comparison: Comparison
+    directory: Path
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return model, text, comparison and files as JSON-serialisable values."""
+        manifest = self.measurement.manifest
+        return {
+            "model": manifest["model"]["id"],
+            "text": manifest["text"]["source"],
+            "windows": manifest["windows"]["count"],
+            "length": manifest["windows"]["length"],
+            **self.comparison.as_dict(),
+            "directory": str(self.directory),
+            "files": [MEASUREMENT, *RUN_FILES],
+        }
+
+
+def run(
+    model: Any = "embedded:bloom",
+    text: Any = "embedded",
+    *,
+    out: str | Path,
+    options: MeasureOptions | None = None,
+    estimator: str = "norm",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    command: list[str] | None = None,
+) -> RunResult:
+    """Measure a model on a text, predict its influence profile, compare, and write everything.
+
+    Parameters
+    ----------
+    model, text
+        As in `posbias.measure`.
+    out : path
+        The output directory: the measurement, `RUN_FILES`.
+    options : MeasureOptions, optional
+        Of the measurement.
+    estimator : {"norm", "frobenius"}
+        Estimator of the mixing coefficients that the predictions use.
+    overwrite : bool
+        Whether an output directory of an earlier run may be replaced.
+    progress : callable, optional
+        Called with the windows done and their total.
+    command : list of str, optional
+        Argument list to record in the manifest.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    OutputExistsError
+        Before anything is measured, if `out` exists and `overwrite` is false.
+    PosbiasError
+        As in `posbias.measure` and `posbias.predict`.
+    """
+    if not overwrite:
+        refuse_existing(out)
+    from posbias.measure.runner import measure
+
+    measurement = measure(model, text, options=options, progress=progress, command=command)
+    return run_measurement(measurement, out=out, estimator=estimator, overwrite=overwrite)
+
+
+def run_measurement(
+    measurement: Measurement,
+    *,
+    out: str | Path,
+    estimator: str = "norm",
+    overwrite: bool = False,
+) -> RunResult:
+    """Do everything that `run` does after measuring.
+
+    Parameters
+    ----------
+    measurement : Measurement
+        With measured influence.
+    out : path
+        The output directory.
+    estimator : {"norm", "frobenius"}
+        Estimator of the mixing coefficients that the predictions use.
+    overwrite : bool
+        Whether an output directory of an earlier run may be replaced.
+
+    Returns
+    -------
+    RunResult
+
+    Raises
+    ------
+    InputError
+        If the measurement has no measured influence.
+    OutputExistsError
+        If `out` exists and may not be replaced.
+    """
+    predicted = predict(measurement, estimator=estimator)
+    measured = measurement.influence()
+    comparison = compare(measured, predicted)
+    profiles = ProfileSet({"measured": measured, **predicted})
+    target = Path(out)
+    result = RunResult(measurement, profiles, comparison, target)
+    figure = _figure(result, estimator)
+    with atomic_directory(target, overwrite=overwrite, is_ours=is_run_directory) as folder:
+        _write(result, figure, folder)
+    return result
+
+
+def is_run_directory(path: Path) -> bool:
+    """Return whether a folder holds nothing but what a run writes, so that it may be replaced."""
+    return path.is_dir() and {entry.name for entry in path.iterdir()} <= {MEASUREMENT, *RUN_FILES}
+
+
+def _write(result: RunResult, figure: Figure, folder: Path) -> None:
+    from posbias.plot import save_figure
+    from posbias.profile_files import write_csv, write_json
+
+    result.measurement.save(folder / MEASUREMENT)
+    write_csv(result.profiles, folder / "profiles.csv")
+    write_json(result.profiles, folder / "profiles.json")
+    result.comparison.write_csv(folder / "comparison.csv")
+    text = json.dumps(result.comparison.as_dict(), indent=2, allow_nan=False)
+    (folder / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    save_figure(figure, folder / "figure.png")
+    save_figure(figure, folder / "figure.svg")
+
+
+def _figure(result: RunResult, estimator: str) -> Figure:
+    from posbias.plot import measurement_figure
+
+    measurement, manifest = result.measurement, result.measurement.manifest
+    title = (
+        f"{Path(manifest['model']['id']).name} · {measurement.windows} windows of "
+        f"{measurement.n} tokens"
+    )
+    profiles: dict[str, Profile] = dict(result.profiles)
+    return measurement_figure(
+        profiles,
+        measurement.mixing(estimator),
+        windows=measurement.influence_windows(),
+        spread=measurement.mixing_std(estimator),
+        title=title,
+    )
