@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from posbias.errors import ArtifactError
@@ -154,9 +155,7 @@ def _check_starts(windows: Mapping[str, Any]) -> None:
             "is required"
         )
     taken = length - int(windows["first_token_is_bos"])
-    for (document, offset), (next_document, next_offset) in zip(
-        starts[:-1], starts[1:], strict=True
-    ):
+    for (document, offset), (next_document, next_offset) in pairwise(starts):
         if (next_document, next_offset) <= (document, offset):
             raise ArtifactError(
                 f"windows.starts must ascend by document, then offset; {[document, offset]} is "

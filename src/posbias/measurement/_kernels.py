@@ -1,0 +1,64 @@
+"""Attention kernels from the arrays of a measurement."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import InputError
+from posbias.kernels import AttentionKernel, Causal, DenseKernel, Kernel, SlidingWindow
+
+__all__ = ["attention_kernels", "content_free_kernels"]
+
+Array = NDArray[np.float64]
+
+
+def attention_kernels(total: Array, n: int) -> list[Kernel]:
+    """Return the measured kernel of each layer among the first `n` positions.
+
+    Parameters
+    ----------
+    total : ndarray, shape (T, N, N)
+        Sum over windows of the head-mean attention.
+    n : int
+        At most N: measured attention says nothing about longer contexts.
+    """
+    if n > total.shape[1]:
+        raise InputError(
+            f"n is {n}, but attention was measured at {total.shape[1]} positions; measured kernels "
+            "cannot be continued, use the kinds position or position+content, or measure longer "
+            "windows"
+        )
+    # A causal row sees the first positions only, so restricting is exact for the rows kept.
+    layers = total[:, :n, :n]
+    return [DenseKernel(layer / layer.sum(axis=1, keepdims=True)) for layer in layers]
+
+
+def content_free_kernels(
+    n: int, layer_windows: tuple[int | None, ...], slopes: Array | None, content: Array | None
+) -> list[Kernel]:
+    """Return the kernel that mask, ALiBi slopes and content terms imply, per layer.
+
+    Parameters
+    ----------
+    n : int
+        Number of positions.
+    layer_windows : tuple of int or None
+        Sliding window of each layer.
+    slopes, content : ndarray, shape (T, H), or None
+        ALiBi slopes (None: no position bias) and diagonal terms (None: content-free).
+    """
+    kernels: dict[tuple[int | None, bytes, bytes], Kernel] = {}
+    layers = []
+    for t, window in enumerate(layer_windows):
+        m = np.zeros(1) if slopes is None else slopes[t]
+        d = np.zeros(1) if content is None else content[t]
+        key = (window, m.tobytes(), d.tobytes())
+        if key not in kernels:  # most models repeat one content-free layer
+            size = max(m.size, d.size)
+            mask = Causal() if window is None else SlidingWindow(window)
+            kernels[key] = AttentionKernel.alibi(
+                n, np.broadcast_to(m, size), diagonal=np.broadcast_to(d, size), mask=mask
+            )
+        layers.append(kernels[key])
+    return layers

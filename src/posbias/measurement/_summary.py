@@ -1,0 +1,47 @@
+"""A measurement in a few lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from posbias.measurement.artifact import Measurement
+
+__all__ = ["summarise"]
+
+
+def summarise(measurement: Measurement) -> str:
+    """Return model, text, windows, mixing, content and influence, one line each."""
+    manifest = measurement.manifest
+    model, text, windows = manifest["model"], manifest["text"], manifest["windows"]
+    start = "start token + text" if windows["first_token_is_bos"] else "text only"
+    widths = sorted({w for w in model["layer_windows"] if w is not None})
+    mask = f"sliding windows of {', '.join(map(str, widths))}" if widths else "full causal mask"
+    lines = [
+        f"model      {model['id']} ({model['architecture']}, {model['parameters']:,} parameters, "
+        f"{model['dtype']})",
+        f"layers     {measurement.layers} with {measurement.heads} heads, "
+        f"{model['position_scheme']['type']} positions, {mask}",
+        f"text       {text['source']} ({text['tokens']:,} tokens in {text['documents']:,} "
+        "documents)",
+        f"windows    {measurement.windows} of {measurement.n} tokens ({start})",
+        f"mixing     {_range(measurement.mixing())} per layer",
+        f"content    {_range(measurement.content())} logits per layer and head",
+        f"influence  {', '.join(measurement.influence_methods) or 'not measured'}",
+        f"preflight  {_checks(manifest['preflight'])}",
+        f"written    {manifest['created']} by posbias {manifest['posbias_version']}",
+    ]
+    return "\n".join(lines)
+
+
+def _range(values: NDArray[np.float64]) -> str:
+    return f"{values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+
+
+def _checks(preflight: dict[str, dict[str, object]]) -> str:
+    failed = [name for name, check in preflight.items() if not check["passed"]]
+    verdict = f"failed: {', '.join(failed)}" if failed else "all passed"
+    return f"{len(preflight)} checks, {verdict}"

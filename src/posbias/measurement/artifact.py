@@ -1,0 +1,375 @@
+"""The measurement of one model on one text, with everything that predictions need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.errors import ArtifactError, InputError
+from posbias.kernels import Kernel
+from posbias.measurement import store
+from posbias.measurement._arrays import check_array, check_names, check_pairs
+from posbias.measurement._kernels import attention_kernels, content_free_kernels
+from posbias.measurement._manifest import check_manifest, plain_copy
+from posbias.measurement._summary import summarise
+from posbias.measurement.content import ContentFit, fit_content
+from posbias.measurement.influence import scale_rows, standard_error
+from posbias.measurement.schema import ARRAYS, ESTIMATORS, Dimensions, influence_array
+from posbias.profile import Profile
+from posbias.rollout import MixingSchedule
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+__all__ = ["KERNEL_KINDS", "KernelKind", "Measurement"]
+
+Array = NDArray[np.float64]
+KernelKind = Literal["attention", "position", "position+content"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("attention", "position", "position+content")
+
+
+class Measurement:
+    """A measurement: a manifest and the arrays of `posbias.measurement.schema`.
+
+    Immutable. The arrays are held read-only and are not copied: do not change them afterwards.
+
+    Parameters
+    ----------
+    manifest : mapping
+        Every key of `posbias.measurement.schema.MANIFEST`, nested.
+    arrays : mapping of str to ndarray
+        Arrays of `posbias.measurement.schema.ARRAYS`, in exactly the type stated there.
+
+    Raises
+    ------
+    ArtifactError
+        If a key or array is missing, unknown, of another type or shape, out of its range, not
+        finite, or inconsistent with the rest. One to two passes over all values.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+        plain = plain_copy(manifest)
+        dimensions = check_manifest(plain)
+        check_names(arrays, plain)
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise ArtifactError(
+                    f"array {name} is a {type(array).__name__}; a NumPy array is required"
+                )
+            check_array(name, array, dimensions, plain["model"]["layer_windows"])
+        check_pairs(arrays)
+        order = [*ARRAYS, *sorted(set(arrays) - set(ARRAYS))]
+        held = {name: _readonly(arrays[name]) for name in order if name in arrays}
+        self._set(plain, MappingProxyType(held), dimensions)
+
+    def _set(
+        self,
+        manifest: dict[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        dimensions: Dimensions,
+        origin: tuple[Path, str] | None = None,
+    ) -> None:
+        self._manifest = manifest
+        self._arrays = arrays
+        self._dimensions = dimensions
+        self._path, self._sha256 = origin or (None, None)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Measurement:
+        """Open a stored measurement; see `posbias.measurement.store.read`.
+
+        Manifest, SHA-256 and the layout of all arrays are checked now. Values are read and checked
+        when an array is first used, so opening a large measurement costs one pass over the file
+        and no memory.
+
+        Raises
+        ------
+        ArtifactError
+            If it is missing, truncated, edited, or of another version.
+        """
+        stored = store.read(path)
+        measurement = cls.__new__(cls)
+        measurement._set(
+            stored.manifest, stored.arrays, stored.dimensions, (stored.path, stored.sha256)
+        )
+        return measurement
+
+    def save(self, path: str | PathLike[str], overwrite: bool = False) -> Path:
+        """Write a directory with manifest.json and arrays.safetensors, all or nothing.
+
+        Raises
+        ------
+        OutputExistsError
+            If `path` exists and `overwrite` is false.
+        """
+        return store.write(path, self._manifest, self._arrays, overwrite=overwrite)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """A copy of the manifest, as in `posbias.measurement.schema.MANIFEST`."""
+        return deepcopy(self._manifest)
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Read-only arrays by name."""
+        return self._arrays
+
+    @property
+    def path(self) -> Path | None:
+        """The directory it was opened from, None if it was made in memory."""
+        return self._path
+
+    @property
+    def sha256(self) -> str | None:
+        """SHA-256 of the stored arrays, None if it was made in memory."""
+        return self._sha256
+
+    @property
+    def n(self) -> int:
+        """Positions per window."""
+        return self._dimensions.positions
+
+    @property
+    def layers(self) -> int:
+        """Number of layers T."""
+        return self._dimensions.layers
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads H per layer."""
+        return self._dimensions.heads
+
+    @property
+    def windows(self) -> int:
+        """Number of windows of text D."""
+        return self._dimensions.windows
+
+    @property
+    def layer_windows(self) -> tuple[int | None, ...]:
+        """Sliding window of each layer, None for full causal attention."""
+        return tuple(self._manifest["model"]["layer_windows"])
+
+    @property
+    def influence_methods(self) -> tuple[str, ...]:
+        """Methods of measured influence that were recorded, the manifest's first."""
+        first = self._manifest["influence_method"]
+        names = [name.split(".")[1] for name in self._arrays if name.startswith("influence.")]
+        return tuple(sorted(names, key=lambda name: (name != first, name)))
+
+    def mixing(self, estimator: str = "norm") -> Array:
+        """Return lambda per layer, shape (T,): the mean over tokens and windows.
+
+        Parameters
+        ----------
+        estimator : {"norm", "frobenius"}
+            ``norm`` is the paper's token-wise |a| / (|x| + |a|); ``frobenius`` the matrix form of
+            each window, then averaged over windows.
+
+        Raises
+        ------
+        InputError
+            If the estimator is unknown.
+        """
+        values = self._mixing_values(estimator)
+        return values.mean(axis=(0, 2)) if estimator == "norm" else values.mean(axis=0)
+
+    def mixing_std(self, estimator: str = "norm") -> Array:
+        """Return the standard deviation (divisor: count) of lambda, shape (T,).
+
+        Over tokens and windows for ``norm``, over windows for ``frobenius``.
+        """
+        values = self._mixing_values(estimator)
+        return values.std(axis=(0, 2)) if estimator == "norm" else values.std(axis=0)
+
+    def mixing_per_position(self) -> Array:
+        """Return lambda per layer and position, shape (T, n): the mean over windows."""
+        return self._mixing_values("norm").mean(axis=0)
+
+    def schedule(self, estimator: str = "norm") -> MixingSchedule:
+        """Return the measured mixing coefficients as the schedule of a rollout."""
+        return MixingSchedule.custom(self.mixing(estimator))
+
+    def content(self) -> Array:
+        """Return the content term d, shape (T, H), in logits.
+
+        Mean over windows of (mean of the diagonal - mean of the strictly lower triangle).
+        """
+        return self._content_windows().mean(axis=0)
+
+    def content_std(self) -> Array:
+        """Return the standard deviation of d over windows (divisor: count), shape (T, H)."""
+        return self._content_windows().std(axis=0)
+
+    def content_fit(self) -> ContentFit:
+        """Return how well *constant + diagonal term* describes the measured logits.
+
+        Raises
+        ------
+        InputError
+            If the spread of the logits was not recorded.
+        """
+        return fit_content(
+            self.content(),
+            self._optional("content.diagonal.std.windows"),
+            self._optional("content.lower.std.windows"),
+            self._optional("content.explained.windows"),
+        )
+
+    def lag_logits(self) -> Array:
+        """Return the mean logit by lag, shape (T, H, n); NaN where no pair was visible.
+
+        Raises
+        ------
+        InputError
+            If logits by lag were not recorded.
+        """
+        count = self._optional("logits.lag.count")[:, None, :].astype(np.float64)
+        total = self._optional("logits.lag.sum")
+        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0.0)
+
+    def slopes(self) -> Array | None:
+        """Return the effective ALiBi slopes, shape (T, H), None for models without ALiBi."""
+        return self._arrays.get("position.slopes")
+
+    def kernels(self, kind: KernelKind = "attention", *, n: int | None = None) -> list[Kernel]:
+        """Return one kernel per layer, the bottom layer first.
+
+        Parameters
+        ----------
+        kind : {"attention", "position", "position+content"}
+            ``attention``: the measured attention, mean over heads and windows. Rows are divided
+            by their own sums, which differ from D by rounding only (checked within
+            `ROW_TOLERANCE`). ``position``: what the architecture alone does, from the mask and
+            the ALiBi slopes of the model; uniform over the visible keys for other schemes.
+            ``position+content``: the same with the measured d of each layer and head.
+        n : int, optional
+            Number of positions, by default that of the measurement. Measured attention cannot be
+            continued beyond it; for smaller `n` it is the attention among the first `n` tokens.
+
+        Raises
+        ------
+        InputError
+            If `kind` is unknown or `n` is too large for measured attention.
+        """
+        length = self.n if n is None else n
+        if kind == "attention":
+            return attention_kernels(self._arrays["kernel.attention.sum"], length)
+        if kind not in KERNEL_KINDS:
+            raise InputError(f"kernel kind {kind!r} is unknown; use one of {KERNEL_KINDS}")
+        content = self.content() if kind == "position+content" else None
+        return content_free_kernels(length, self.layer_windows, self.slopes(), content)
+
+    def influence(self, method: str | None = None) -> Profile:
+        """Return the measured influence profile: the normalised mean over windows.
+
+        Its standard error over windows is defined in `posbias.measurement.influence`.
+
+        Parameters
+        ----------
+        method : str, optional
+            By default the ``influence_method`` of the manifest.
+
+        Raises
+        ------
+        InputError
+            If the method was not recorded.
+        """
+        name = self._method(method)
+        rows = self.influence_windows(name)
+        return Profile(
+            rows.mean(axis=0),
+            stderr=standard_error(rows),
+            quantity=f"{name} influence",
+            name="measured",
+            origin={**self.origin(), "method": name, "windows": self.windows},
+        )
+
+    def influence_windows(self, method: str | None = None) -> Array:
+        """Return the influence of each window, shape (D, n), scaled by one common factor.
+
+        The factor makes the mean over windows equal to `influence`; rows of windows in which the
+        model depends more on its input are larger. Raw values are in `arrays`.
+
+        Raises
+        ------
+        InputError
+            If the method was not recorded.
+        """
+        return scale_rows(self._arrays[influence_array(self._method(method))])
+
+    def origin(self) -> dict[str, Any]:
+        """Return where results computed from this measurement come from, JSON-serialisable."""
+        return {
+            "source": None if self._path is None else str(self._path),
+            "sha256": self._sha256,
+            "model": self._manifest["model"]["id"],
+            "text_sha256": self._manifest["text"]["sha256"],
+            "measured_with": self._manifest["posbias_version"],
+        }
+
+    def to_pandas(self, table: str) -> pandas.DataFrame:
+        """Return a table as a data frame; see `posbias.measurement.frames.to_pandas`."""
+        from posbias.measurement.frames import to_pandas
+
+        return to_pandas(self, table)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return all arrays as a dataset; see `posbias.measurement.frames.to_xarray`."""
+        from posbias.measurement.frames import to_xarray
+
+        return to_xarray(self)
+
+    def summary(self) -> str:
+        """Return a few lines about model, text and results, for people."""
+        return summarise(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"Measurement(model={self._manifest['model']['id']!r}, layers={self.layers}, "
+            f"heads={self.heads}, n={self.n}, windows={self.windows})"
+        )
+
+    def _mixing_values(self, estimator: str) -> Array:
+        if estimator not in ESTIMATORS:
+            raise InputError(
+                f"estimator {estimator!r} of the mixing coefficient is unknown; use one of "
+                f"{ESTIMATORS}"
+            )
+        return self._arrays[f"mixing.{estimator}.windows"]
+
+    def _content_windows(self) -> Array:
+        return self._arrays["content.diagonal.windows"] - self._arrays["content.lower.windows"]
+
+    def _optional(self, name: str) -> NDArray[Any]:
+        if name not in self._arrays:
+            raise InputError(
+                f"this measurement has no array {name}; it was not recorded, measure again with "
+                "logit statistics on"
+            )
+        return self._arrays[name]
+
+    def _method(self, method: str | None) -> str:
+        methods = self.influence_methods
+        if not methods:
+            raise InputError(
+                "this measurement has no measured influence; measure again with an influence method"
+            )
+        if method is None:
+            return methods[0]
+        if method not in methods:
+            raise InputError(f"influence method {method!r} was not recorded; there is {methods}")
+        return method
+
+
+def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view

@@ -1,0 +1,238 @@
+"""Measurements on disk: a directory with manifest.json and arrays.safetensors.
+
+The manifest also holds, for the file, shape and dtype of every array and the SHA-256 of
+arrays.safetensors. The directory appears at once, when everything is on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from posbias.atomic import atomic_directory
+from posbias.errors import ArtifactError
+from posbias.measurement._arrays import check_array, check_layout, check_names
+from posbias.measurement._manifest import check_manifest, check_version
+from posbias.measurement.schema import Dimensions
+
+__all__ = [
+    "ARRAYS_FILE",
+    "MANIFEST_FILE",
+    "Stored",
+    "StoredArrays",
+    "is_measurement",
+    "read",
+    "write",
+]
+
+MANIFEST_FILE = "manifest.json"
+ARRAYS_FILE = "arrays.safetensors"
+
+_DTYPES = {"F64": "float64", "I64": "int64"}
+_FILE_KEYS = ("arrays", "arrays_sha256")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What `read` returns: a checked manifest and arrays that are read when first used."""
+
+    path: Path
+    manifest: dict[str, Any]
+    arrays: StoredArrays
+    dimensions: Dimensions
+    sha256: str
+
+
+class StoredArrays(Mapping[str, NDArray[Any]]):
+    """The arrays of one file by name; each is read and checked when first used, then kept.
+
+    The file stays open: replacing it on disk does not change what is read.
+    """
+
+    def __init__(self, path: Path, dimensions: Dimensions, layer_windows: list[int | None]) -> None:
+        self._file = _open(path)
+        self._path = path
+        self._dimensions = dimensions
+        self._layer_windows = layer_windows
+        self._names = tuple(self._file.keys())
+        self._read: dict[str, NDArray[Any]] = {}
+
+    def layout(self) -> dict[str, dict[str, Any]]:
+        """Return shape and dtype by name from the header of the file, without reading values."""
+        layout = {}
+        for name in self._names:
+            view = self._file.get_slice(name)
+            dtype = str(view.get_dtype())
+            layout[name] = {
+                "shape": list(view.get_shape()),
+                "dtype": _DTYPES.get(dtype, dtype),
+            }
+        return layout
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            array: NDArray[Any] = self._file.get_tensor(name)
+            try:
+                check_array(name, array, self._dimensions, self._layer_windows)
+            except ArtifactError as error:
+                raise ArtifactError(f"{self._path}: {error}") from error
+            array.setflags(write=False)
+            self._read[name] = array
+        return self._read[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def is_measurement(path: str | PathLike[str]) -> bool:
+    """Return whether `path` is a directory with a manifest, i.e. meant to be a measurement."""
+    return (Path(path) / MANIFEST_FILE).is_file()
+
+
+def read(path: str | PathLike[str]) -> Stored:
+    """Open a stored measurement: check the manifest, the SHA-256 and the layout of all arrays.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is missing, truncated, edited, or of another version; in one line that names
+        the path.
+    """
+    folder = Path(path)
+    try:
+        manifest, layout, sha256 = _read_manifest(folder)
+        dimensions = check_manifest(manifest)
+        check_names(layout, manifest)
+        arrays_file = folder / ARRAYS_FILE
+        _check_sha256(arrays_file, sha256)
+        arrays = StoredArrays(arrays_file, dimensions, manifest["model"]["layer_windows"])
+        _check_layout(arrays.layout(), layout, dimensions)
+    except ArtifactError as error:
+        raise ArtifactError(f"{folder}: {error}") from error
+    except OSError as error:
+        raise ArtifactError(
+            f"{folder}: cannot be read ({error.strerror}); check path and rights"
+        ) from error
+    return Stored(folder, manifest, arrays, dimensions, sha256)
+
+
+def write(
+    path: str | PathLike[str],
+    manifest: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write a checked manifest and checked arrays to the directory `path`, all or nothing.
+
+    Raises
+    ------
+    OutputExistsError
+        If `path` exists and `overwrite` is false.
+    """
+    with atomic_directory(path, overwrite=overwrite) as folder:
+        target = Path(folder) / ARRAYS_FILE
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, target)
+        stored = dict(manifest)
+        stored["arrays"] = {
+            name: {"shape": list(array.shape), "dtype": array.dtype.name}
+            for name, array in arrays.items()
+        }
+        stored["arrays_sha256"] = _sha256(target)
+        text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
+        (Path(folder) / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+    return Path(path)
+
+
+def _read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return the manifest, the layout of the arrays and the SHA-256 of their file."""
+    if not folder.exists():
+        raise ArtifactError("there is no such directory; give the directory that measure wrote")
+    if not folder.is_dir():
+        raise ArtifactError(
+            f"this is a file; a measurement is the directory with {MANIFEST_FILE} and {ARRAYS_FILE}"
+        )
+    file = folder / MANIFEST_FILE
+    if not file.is_file():
+        raise ArtifactError(f"{MANIFEST_FILE} is missing; this directory is not a measurement")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ArtifactError(
+            f"{MANIFEST_FILE} is not JSON ({error}); it is truncated or was edited, measure again"
+        ) from error
+    if not isinstance(manifest, dict):
+        raise ArtifactError(f"{MANIFEST_FILE} holds no JSON object; this is not a measurement")
+    check_version(manifest)
+    missing = [key for key in _FILE_KEYS if key not in manifest]
+    if missing:
+        raise ArtifactError(
+            f"{MANIFEST_FILE} has no key {missing[0]}; it was edited, measure again"
+        )
+    layout, sha256 = manifest.pop("arrays"), manifest.pop("arrays_sha256")
+    if not isinstance(layout, dict) or not isinstance(sha256, str):
+        raise ArtifactError(f"{_FILE_KEYS} of {MANIFEST_FILE} have wrong types; measure again")
+    return manifest, layout, sha256
+
+
+def _check_sha256(file: Path, expected: str) -> None:
+    if not file.is_file():
+        raise ArtifactError(f"{ARRAYS_FILE} is missing; copy the whole directory or measure again")
+    actual = _sha256(file)
+    if actual != expected:
+        raise ArtifactError(
+            f"{ARRAYS_FILE} has SHA-256 {actual[:12]}..., the manifest says {expected[:12]}...; it "
+            "is truncated or was edited, copy it again or measure again"
+        )
+
+
+def _check_layout(
+    found: dict[str, dict[str, Any]], stated: dict[str, Any], dimensions: Dimensions
+) -> None:
+    for kind, names in (
+        ("the manifest lists but the file lacks", stated.keys() - found.keys()),
+        ("the file holds but the manifest does not list", found.keys() - stated.keys()),
+    ):
+        if names:
+            raise ArtifactError(
+                f"{kind} array {min(names)}; the manifest was edited, measure again"
+            )
+    for name, layout in found.items():
+        check_layout(name, layout["dtype"], tuple(layout["shape"]), dimensions)
+        if stated[name] != layout:
+            raise ArtifactError(
+                f"array {name} is {layout} in the file, the manifest says {stated[name]}; the "
+                "manifest was edited, measure again"
+            )
+
+
+def _open(path: Path) -> Any:
+    try:
+        return safe_open(path, framework="numpy").__enter__()
+    except SafetensorError as error:
+        raise ArtifactError(
+            f"{ARRAYS_FILE} is not a safetensors file ({error}); measure again"
+        ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
