@@ -381,6 +381,7 @@ def test_bos_is_recorded_only_where_every_window_has_it(first: list[int], bos: i
     [
         ([[1.0, 2.0]], "type float64; an array of integers"),
         ([[True, False]], "type bool"),
+        ([[1, 2], [3]], "rows of integers of equal length are required"),
         ([1, 2, 3], r"shape \(3,\)"),
         ([[[1, 2]]], r"shape \(1, 1, 2\)"),
         ([[1], [2]], r"shape \(2, 1\)"),

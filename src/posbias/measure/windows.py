@@ -193,7 +193,12 @@ def prepared_windows(
     InputError
         If the array is not of whole numbers, has another shape, or an id is out of range.
     """
-    raw = np.asarray(ids)
+    try:
+        raw = np.asarray(ids)
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"windows are no array ({error}); rows of integers of equal length are required"
+        ) from error
     if raw.dtype.kind not in "iu":
         raise InputError(f"windows have type {raw.dtype}; an array of integers is required")
     if raw.ndim != 2 or raw.shape[0] < 1 or raw.shape[1] < 2:
