@@ -80,7 +80,8 @@ class Measurement:
         self._manifest = manifest
         self._arrays = arrays
         self._dimensions = dimensions
-        self._path, self._sha256 = origin or (None, None)
+        self._path = origin[0] if origin is not None else None
+        self._sha256 = origin[1] if origin is not None else None
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Measurement:
@@ -179,7 +180,8 @@ class Measurement:
             If the estimator is unknown.
         """
         values = self._mixing_values(estimator)
-        return values.mean(axis=(0, 2)) if estimator == "norm" else values.mean(axis=0)
+        mean: Array = values.mean(axis=(0, 2)) if estimator == "norm" else values.mean(axis=0)
+        return mean
 
     def mixing_std(self, estimator: str = "norm") -> Array:
         """Return the standard deviation (divisor: count) of lambda, shape (T,).
@@ -187,11 +189,13 @@ class Measurement:
         Over tokens and windows for ``norm``, over windows for ``frobenius``.
         """
         values = self._mixing_values(estimator)
-        return values.std(axis=(0, 2)) if estimator == "norm" else values.std(axis=0)
+        spread: Array = values.std(axis=(0, 2)) if estimator == "norm" else values.std(axis=0)
+        return spread
 
     def mixing_per_position(self) -> Array:
         """Return lambda per layer and position, shape (T, n): the mean over windows."""
-        return self._mixing_values("norm").mean(axis=0)
+        mean: Array = self._mixing_values("norm").mean(axis=0)
+        return mean
 
     def schedule(self, estimator: str = "norm") -> MixingSchedule:
         """Return the measured mixing coefficients as the schedule of a rollout."""
@@ -202,11 +206,13 @@ class Measurement:
 
         Mean over windows of (mean of the diagonal - mean of the strictly lower triangle).
         """
-        return self._content_windows().mean(axis=0)
+        mean: Array = self._content_windows().mean(axis=0)
+        return mean
 
     def content_std(self) -> Array:
         """Return the standard deviation of d over windows (divisor: count), shape (T, H)."""
-        return self._content_windows().std(axis=0)
+        spread: Array = self._content_windows().std(axis=0)
+        return spread
 
     def content_fit(self) -> ContentFit:
         """Return how well *constant + diagonal term* describes the measured logits.
@@ -233,7 +239,9 @@ class Measurement:
         """
         count = self._optional("logits.lag.count")[:, None, :].astype(np.float64)
         total = self._optional("logits.lag.sum")
-        return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0.0)
+        mean = np.full(total.shape, np.nan)
+        np.divide(total, count, out=mean, where=count > 0.0)
+        return mean
 
     def slopes(self) -> Array | None:
         """Return the effective ALiBi slopes, shape (T, H), None for models without ALiBi."""
@@ -260,6 +268,8 @@ class Measurement:
             If `kind` is unknown or `n` is too large for measured attention.
         """
         length = self.n if n is None else n
+        if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+            raise InputError(f"n is {n!r}; a number of positions of at least 1 is required")
         if kind == "attention":
             return attention_kernels(self._arrays["kernel.attention.sum"], length)
         if kind not in KERNEL_KINDS:
@@ -346,7 +356,8 @@ class Measurement:
         return self._arrays[f"mixing.{estimator}.windows"]
 
     def _content_windows(self) -> Array:
-        return self._arrays["content.diagonal.windows"] - self._arrays["content.lower.windows"]
+        d: Array = self._arrays["content.diagonal.windows"] - self._arrays["content.lower.windows"]
+        return d
 
     def _optional(self, name: str) -> NDArray[Any]:
         if name not in self._arrays:

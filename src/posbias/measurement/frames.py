@@ -62,7 +62,7 @@ def to_xarray(measurement: Measurement) -> xarray.Dataset:
     InputError
         If xarray is missing.
     """
-    xarray = _import("xarray")
+    library = _import("xarray")
     manifest = measurement.manifest
     variables = {}
     for name, array in measurement.arrays.items():
@@ -76,7 +76,10 @@ def to_xarray(measurement: Measurement) -> xarray.Dataset:
         "document": ("window", starts[:, 0]),
         "offset": ("window", starts[:, 1]),
     }
-    return xarray.Dataset(variables, coordinates, {"manifest": json.dumps(manifest)})
+    dataset: xarray.Dataset = library.Dataset(
+        variables, coordinates, {"manifest": json.dumps(manifest)}
+    )
+    return dataset
 
 
 def _mixing(measurement: Measurement) -> Columns:

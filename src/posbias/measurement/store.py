@@ -146,10 +146,10 @@ def write(
     Raises
     ------
     OutputExistsError
-        If `path` exists and `overwrite` is false.
+        If `path` exists and `overwrite` is false, or if it holds anything but a measurement.
     """
-    with atomic_directory(path, overwrite=overwrite) as folder:
-        target = Path(folder) / ARRAYS_FILE
+    with atomic_directory(Path(path), overwrite=overwrite, is_ours=_holds_nothing_else) as folder:
+        target = folder / ARRAYS_FILE
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, target)
         stored = dict(manifest)
         stored["arrays"] = {
@@ -158,7 +158,7 @@ def write(
         }
         stored["arrays_sha256"] = _sha256(target)
         text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
-        (Path(folder) / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+        (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
     return Path(path)
 
 
@@ -226,11 +226,17 @@ def _check_layout(
 
 def _open(path: Path) -> Any:
     try:
-        return safe_open(path, framework="numpy").__enter__()
+        return safe_open(path, framework="numpy")
     except SafetensorError as error:
         raise ArtifactError(
             f"{ARRAYS_FILE} is not a safetensors file ({error}); measure again"
         ) from error
+
+
+def _holds_nothing_else(folder: Path) -> bool:
+    """Return whether a folder may be replaced: it is a measurement and nothing more."""
+    names = {entry.name for entry in folder.iterdir()}
+    return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE}
 
 
 def _sha256(path: Path) -> str:

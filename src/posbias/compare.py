@@ -1,0 +1,278 @@
+"""Compare predicted influence profiles with a measured one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from posbias.atomic import atomic_write_text
+from posbias.errors import InputError, ProfileError
+from posbias.measurement import Measurement
+from posbias.metrics import jensen_shannon, shape_figures, spearman, total_variation, wasserstein
+from posbias.predict import predict
+from posbias.profile import Profile, ProfileSet
+from posbias.profile_files import FORMAT as PROFILE_FORMAT
+from posbias.profile_files import read_profiles
+
+__all__ = ["Comparison", "ComparisonRow", "compare"]
+
+AnyPath = str | PathLike[str]
+Measured = Measurement | Profile | AnyPath
+Predicted = Profile | Mapping[str, Profile] | AnyPath | Sequence[AnyPath]
+
+MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One profile against the measured one; distances and shapes as in `posbias.metrics`.
+
+    Attributes
+    ----------
+    variant : str
+        Name of the profile.
+    w1 : float
+        Wasserstein-1 distance on positions divided by n - 1, in [0, 1].
+    spearman : float
+        Rank correlation of the masses, in [-1, 1]; nan if one of the profiles is constant.
+    js : float
+        Jensen-Shannon divergence in nats, in [0, log 2].
+    tv : float
+        Total variation, in [0, 1].
+    primacy, recency, trough_position, trough_depth, mean_position, entropy, is_u_shaped
+        Figures of the profile itself, see `posbias.metrics.shape_figures`.
+    """
+
+    variant: str
+    w1: float
+    spearman: float
+    js: float
+    tv: float
+    primacy: float
+    recency: float
+    trough_position: int
+    trough_depth: float
+    mean_position: float
+    entropy: float
+    is_u_shaped: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as JSON-serialisable values; an undefined correlation is None."""
+        row = asdict(self)
+        return {**row, "spearman": None if math.isnan(self.spearman) else self.spearman}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predicted profiles against a measured one.
+
+    Attributes
+    ----------
+    rows : tuple of ComparisonRow
+        One per prediction, in the order given.
+    measured : ComparisonRow
+        The shape of the measured profile, and its distances to itself.
+    n : int
+        Number of positions of all profiles.
+    """
+
+    rows: tuple[ComparisonRow, ...]
+    measured: ComparisonRow
+    n: int
+
+    def __getitem__(self, variant: str) -> ComparisonRow:
+        """Return the row of a prediction by name."""
+        for row in self.rows:
+            if row.variant == variant:
+                return row
+        raise KeyError(variant)
+
+    @property
+    def best(self) -> ComparisonRow:
+        """The row of smallest W1, the first one in case of ties."""
+        return min(self.rows, key=lambda row: row.w1)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the predictions as JSON-serialisable dicts."""
+        return [row.as_dict() for row in self.rows]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return ``{"n", "measured", "rows"}`` as JSON-serialisable values."""
+        return {"n": self.n, "measured": self.measured.as_dict(), "rows": self.to_rows()}
+
+    def write_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a line per profile, the measured one first; ``"-"`` is standard output.
+
+        Numbers have all digits; an undefined correlation is an empty cell.
+
+        Raises
+        ------
+        OutputExistsError
+            If the file exists and `overwrite` is false.
+        """
+        stream = io.StringIO()
+        names = [field.name for field in fields(ComparisonRow)]
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([self.measured.as_dict(), *self.to_rows()])
+        atomic_write_text(path, stream.getvalue(), overwrite=overwrite)
+
+    def write_json(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write `as_dict` as JSON; ``"-"`` is standard output.
+
+        Raises
+        ------
+        OutputExistsError
+            If the file exists and `overwrite` is false.
+        """
+        text = json.dumps(self.as_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        atomic_write_text(path, text, overwrite=overwrite)
+
+
+def compare(measured: Measured, predicted: Predicted, *, column: str | None = None) -> Comparison:
+    """Compare predicted influence profiles with a measured one.
+
+    Parameters
+    ----------
+    measured : Profile, Measurement or path
+        A path is the directory of a measurement or a file of profiles (.csv, .json).
+    predicted : Profile, mapping of str to Profile, path, or sequence of paths
+        A path may be a file of profiles (all but the one named ``measured``, if there are
+        others), a spec (the profile it describes) or a measurement (every variant). A name that
+        several paths share gets the name of its file appended.
+    column : str, optional
+        Which profile of a file is the measured one; by default the only one, or the one named
+        ``measured``.
+
+    Raises
+    ------
+    ProfileError
+        If profiles have different lengths (they are never trimmed), names repeat, or the column
+        does not exist.
+    InputError
+        If an argument is of another type, or the measurement has no measured influence.
+
+    Notes
+    -----
+    Cost O(n log n) per profile.
+
+    Examples
+    --------
+    >>> from posbias.profile import Profile
+    >>> measured = Profile([0.5, 0.2, 0.3], name="measured")
+    >>> result = compare(measured, {"uniform": Profile([1 / 3, 1 / 3, 1 / 3])})
+    >>> round(result["uniform"].w1, 4), result["uniform"].as_dict()["spearman"]
+    (0.1, None)
+    """
+    reference = _load_measured(measured, column)
+    name = reference.name or MEASURED
+    profiles = _load_predicted(predicted)
+    if not profiles:
+        raise ProfileError("there is no predicted profile; at least one is required")
+    for label, profile in profiles.items():
+        if profile.n != reference.n:
+            raise ProfileError(
+                f"prediction {label!r} has {profile.n} positions, the measured profile has "
+                f"{reference.n}; predict with n={reference.n}, profiles are never trimmed"
+            )
+    rows = tuple(_row(label, profile, reference) for label, profile in profiles.items())
+    return Comparison(rows, _row(name, reference, reference), reference.n)
+
+
+def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:
+    return ComparisonRow(
+        variant=name,
+        w1=wasserstein(profile, reference),
+        spearman=spearman(profile, reference),
+        js=jensen_shannon(profile, reference),
+        tv=total_variation(profile, reference),
+        **shape_figures(profile).as_dict(),
+    )
+
+
+def _load_measured(measured: Measured, column: str | None) -> Profile:
+    if isinstance(measured, (str, PathLike)):
+        path = Path(measured)
+        if not path.is_dir():
+            return _choose_column(path, column)
+        measured = Measurement.open(path)
+    if column is not None:
+        raise InputError(f"column {column!r} was given; it applies to files of profiles only")
+    if isinstance(measured, Measurement):
+        return measured.influence()
+    if not isinstance(measured, Profile):
+        raise InputError(
+            f"the measured profile is a {type(measured).__name__}; a Profile, a Measurement or a "
+            "path is required"
+        )
+    return measured
+
+
+def _choose_column(path: Path, column: str | None) -> Profile:
+    profiles = read_profiles(path)
+    name = column or (MEASURED if len(profiles) > 1 else next(iter(profiles)))
+    if name not in profiles:
+        hint = "" if column else "; name one as column"
+        raise ProfileError(f"{path} has no profile {name!r}, it has {', '.join(profiles)}{hint}")
+    return profiles[name]
+
+
+def _load_predicted(predicted: Predicted) -> Mapping[str, Profile]:
+    if isinstance(predicted, Profile):
+        return {predicted.name or "predicted": predicted}
+    if isinstance(predicted, Mapping):
+        wrong = [name for name, profile in predicted.items() if not isinstance(profile, Profile)]
+        if wrong:
+            raise InputError(f"prediction {wrong[0]!r} is no Profile; see Profile.from_scores")
+        return predicted
+    if isinstance(predicted, (str, PathLike)):
+        return _load_paths([Path(predicted)])
+    if isinstance(predicted, Iterable):
+        items = list(predicted)
+        if all(isinstance(item, (str, PathLike)) for item in items):
+            return _load_paths([Path(item) for item in items])
+    raise InputError(
+        f"predictions are a {type(predicted).__name__}; a Profile, a ProfileSet, a mapping, a path "
+        "or a list of paths is required"
+    )
+
+
+def _load_paths(paths: Sequence[Path]) -> Mapping[str, Profile]:
+    found = [(name, path, p) for path in paths for name, p in _load_path(path).items()]
+    uses = Counter(name for name, _, _ in found)
+    profiles: dict[str, Profile] = {}
+    for name, path, profile in found:
+        label = name if uses[name] == 1 else f"{name} ({path.name})"
+        if label in profiles:
+            raise ProfileError(f"{path} gives the prediction {label!r} a second time")
+        profiles[label] = profile
+    return profiles
+
+
+def _load_path(path: Path) -> Mapping[str, Profile]:
+    if not _holds_profiles(path):
+        return predict(path)
+    profiles = read_profiles(path)
+    predictions = {name: p for name, p in profiles.items() if name != MEASURED}
+    return ProfileSet(predictions) if predictions else profiles
+
+
+def _holds_profiles(path: Path) -> bool:
+    """Return whether a file holds profiles rather than a spec, from its ending and format key."""
+    if path.suffix.lower() == ".csv":
+        return True
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("format") == PROFILE_FORMAT
