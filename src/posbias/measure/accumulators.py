@@ -233,7 +233,8 @@ _SUMS = (
 
 
 def _norms(states: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(states.to(torch.float64), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(states.to(torch.float64), dim=-1)
+    return norms
 
 
 def _share(a: Tensor, x: Tensor) -> Tensor:

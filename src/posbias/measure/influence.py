@@ -69,7 +69,8 @@ def gradient_norms(probability: Tensor, leaf: EmbeddingLeaf) -> Tensor:
     if leaf.tensor is None:
         raise InstrumentationError("the input embedding was not used in the forward pass")
     (gradient,) = torch.autograd.grad(probability.sum(), leaf.tensor)
-    return torch.linalg.vector_norm(gradient.double(), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(gradient.double(), dim=-1)
+    return norms
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def checkpointed(sites: ModelSites) -> Iterator[None]:
     own = [block.__dict__.get("forward") for block in blocks]
     try:
         for block in blocks:
-            block.forward = partial(  # type: ignore[method-assign]
+            block.forward = partial(
                 checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False
             )
         yield

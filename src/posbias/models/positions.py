@@ -147,7 +147,12 @@ def read_scheme(sites: ModelSites, config: Any, sizes: Sizes) -> PositionScheme 
 
 
 def infer_scheme(
-    logits: Sequence[Tensor], sites: ModelSites, config: Any, sizes: Sizes
+    logits: Sequence[Tensor],
+    sites: ModelSites,
+    *,
+    config: Any,
+    sizes: Sizes,
+    has_position_table: bool,
 ) -> PositionScheme:
     """Infer the scheme of an unknown architecture from logits with zeroed queries.
 
@@ -155,6 +160,12 @@ def infer_scheme(
     ----------
     logits : sequence of T tensors, shape (H, m, m)
         Logits of a short window whose queries are zero: position bias only.
+    sites : ModelSites
+        Found by search.
+    config, sizes
+        Of the text model.
+    has_position_table : bool
+        Whether the model has an embedding of positions.
 
     Raises
     ------
@@ -164,7 +175,8 @@ def infer_scheme(
     windows = layer_windows(config, sizes.layers)
     steps = [_slope(bias) for bias in logits]
     if all(float(step.abs().max()) == 0.0 for step in steps):
-        kind = "rotary" if _first(config, "rope_parameters", "rope_theta") else "none"
+        is_rotary = _first(config, "rope_parameters", "rope_theta", "rotary_dim", "rotary_pct")
+        kind = "rotary" if is_rotary else "learned" if has_position_table else "none"
         return PositionScheme(kind, windows, sites.dtype, details=_details(config, kind))
     slopes = torch.stack(steps).double()
     m = logits[0].shape[-1]
@@ -195,7 +207,7 @@ def layer_windows(config: Any, layers: int) -> tuple[int | None, ...]:
 
 
 def _slope(bias: Tensor) -> Tensor:
-    """Return the mean step from key to key in the first column pair, shape (H,)."""
+    """Return the step from the last key but one to the last, in the last row, shape (H,)."""
     m = bias.shape[-1]
     return (bias[:, m - 1, m - 1] - bias[:, m - 1, m - 2]).double()
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from posbias.errors import InputError, InstrumentationError, UnsupportedModelError
 from posbias.models.architectures import text_config
 from posbias.models.instrument import instrumented
+from posbias.models.observers import BiasObserver, CaptureObserver, PositionObserver
 from posbias.models.positions import (
     PositionScheme,
     Sizes,
@@ -23,7 +24,6 @@ from posbias.models.positions import (
 from posbias.models.sites import ModelSites, known_row, sites_from_row
 from posbias.models.state import attention_implementation, forward_logits, with_implementation
 from posbias.models.stream import Certificate, certify, identity_tolerance, search_sites
-from posbias.models.tap import AttentionRows
 
 __all__ = ["SHORT", "CheckedModel", "Preflight", "check_model", "locate"]
 
@@ -119,7 +119,13 @@ def check_model(model: nn.Module, ids: Tensor, *, sites: ModelSites | None = Non
         _check_other_implementation(model, found, short, checks)
         scheme = read_scheme(found, config, sizes)
         if scheme is None:
-            scheme = infer_scheme(_bias_logits(model, found, short), found, config, sizes)
+            scheme = infer_scheme(
+                _bias_logits(model, found, short),
+                found,
+                config=config,
+                sizes=sizes,
+                has_position_table=_has_position_table(model, found),
+            )
         _check_positions(model, found, scheme, pair, checks)
     return CheckedModel(model, found, sizes, scheme, _kinds(proofs), checks.results)
 
@@ -200,6 +206,14 @@ def _check_finite(logits: Tensor, checks: Preflight) -> None:
     )
 
 
+def _has_position_table(model: nn.Module, sites: ModelSites) -> bool:
+    """Whether the model has a second embedding, one row per position."""
+    return any(
+        isinstance(module, nn.Embedding) and module is not sites.embedding
+        for module in model.modules()
+    )
+
+
 def _check_heads(sites: ModelSites, sizes: Sizes) -> Sizes:
     if sizes.layers != len(sites.layers):
         raise UnsupportedModelError(
@@ -208,35 +222,9 @@ def _check_heads(sites: ModelSites, sizes: Sizes) -> Sizes:
     return sizes
 
 
-class _CaptureObserver:
-    """Row sums, mass above the diagonal and finiteness of everything that is seen."""
-
-    def __init__(self, has_sink: bool) -> None:
-        self.row_error = self.future = 0.0
-        self.finite = True
-        self._has_sink = has_sink
-
-    def on_stream(self, layer: int, stream: Tensor) -> None:
-        self.finite &= bool(torch.isfinite(stream).all())
-
-    def on_update(self, layer: int, update: Tensor) -> None:
-        self.finite &= bool(torch.isfinite(update).all())
-
-    def on_attention(self, rows: AttentionRows) -> None:
-        p = rows.probabilities.double()
-        total = p.sum(-1)
-        error = (total - 1.0).clamp(min=0.0) if self._has_sink else (total - 1.0).abs()
-        keys = torch.arange(p.shape[-1], device=p.device)
-        queries = torch.arange(rows.start, rows.stop, device=p.device)
-        above = torch.where(keys > queries[:, None], p, 0.0)
-        self.row_error = max(self.row_error, float(error.max()))
-        self.future = max(self.future, float(above.max()))
-        self.finite &= bool(torch.isfinite(p).all())
-
-
 def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Preflight) -> None:
     plain = forward_logits(model, ids)
-    seen = _CaptureObserver(sites.row is not None and bool(sites.row.sinks))
+    seen = CaptureObserver(sites.row is not None and bool(sites.row.sinks))
     with instrumented(sites, seen, check_values=True) as tap:
         watched = forward_logits(model, ids)
     checks.require("one_capture_per_layer", float(max(tap.captures) - 1), 0.0, "")
@@ -290,70 +278,17 @@ def _check_other_implementation(
     )
 
 
-class _BiasObserver:
-    """Keeps the logits of every layer; for short windows only."""
-
-    def __init__(self) -> None:
-        self.logits: list[Tensor] = []
-
-    def on_stream(self, layer: int, stream: Tensor) -> None:
-        pass
-
-    def on_update(self, layer: int, update: Tensor) -> None:
-        pass
-
-    def on_attention(self, rows: AttentionRows) -> None:
-        self.logits.append(rows.logits[0].masked_fill(~rows.visible.expand_as(rows.logits)[0], 0.0))
-
-
 def _bias_logits(model: nn.Module, sites: ModelSites, ids: Tensor) -> list[Tensor]:
-    observer = _BiasObserver()
+    observer = BiasObserver()
     with instrumented(sites, observer, zero_queries=True):
         forward_logits(model, ids)
     return observer.logits
 
 
-class _PositionObserver:
-    """Attention with zeroed queries against the content-free kernel of the scheme."""
-
-    def __init__(self, scheme: PositionScheme) -> None:
-        self.error = self.content = self.bias = 0.0
-        self.mask_differs: int | None = None
-        self._scheme = scheme
-
-    def on_stream(self, layer: int, stream: Tensor) -> None:
-        pass
-
-    def on_update(self, layer: int, update: Tensor) -> None:
-        pass
-
-    def on_attention(self, rows: AttentionRows) -> None:
-        scheme, layer, device = self._scheme, rows.layer, rows.logits.device
-        keys, span = rows.logits.shape[-1], range(rows.start, rows.stop)
-        visible = scheme.visible(layer, span, keys=keys, device=device)
-        hidden = scheme.visible(layer, span, keys=rows.length, device=device)[:, keys:]
-        if not bool((rows.visible == visible).all()) or bool(hidden.any()):
-            self.mask_differs = layer
-        logits = rows.logits.double()
-        first, second = logits.masked_fill(~visible, 0.0)
-        self.content = max(self.content, float((first - second).abs().max()))
-        bias = scheme.bias(layer, span, keys=keys, length=rows.length)
-        expected = torch.zeros(logits.shape[1:], dtype=torch.float64, device=device)
-        if bias is not None:
-            expected = expected + bias.to(device)
-            self.bias = max(self.bias, float(bias.abs().max()))
-        expected = expected.masked_fill(~visible, -math.inf)
-        if scheme.sinks is not None:
-            sink = torch.from_numpy(scheme.sinks[layer]).to(device)[:, None, None]
-            expected = torch.cat([expected, sink.expand(-1, len(span), 1)], dim=-1)
-        kernel = torch.softmax(expected, dim=-1)[..., :keys]
-        self.error = max(self.error, float((rows.probabilities.double() - kernel).abs().max()))
-
-
 def _check_positions(
     model: nn.Module, sites: ModelSites, scheme: PositionScheme, ids: Tensor, checks: Preflight
 ) -> None:
-    observer = _PositionObserver(scheme)
+    observer = PositionObserver(scheme)
     with instrumented(sites, observer, zero_queries=True):
         forward_logits(model, ids)
     if observer.mask_differs is not None:

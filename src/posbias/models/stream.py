@@ -81,6 +81,11 @@ def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
     must_be_sequential = sites.row is not None and sites.row.residual == "sequential"
     certificates = []
     for layer, (site, trace) in enumerate(zip(sites.layers, traces, strict=True)):
+        if trace.attention is None:
+            raise InstrumentationError(
+                f"no softmax attention runs in layer {layer + 1}. Usual causes: an attention "
+                "implementation other than eager or sdpa, a compiled model, or replaced code"
+            )
         update, stream = trace.name_of(site.update), trace.name_of(site.stream)
         found = _test(trace, update, stream, site.multiplier, sequential=must_be_sequential)
         if found is None or not found.error <= tolerance:
