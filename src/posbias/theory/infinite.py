@@ -14,7 +14,7 @@ from posbias.kernels import AttentionKernel, Kernel
 from posbias.theory.limit import closed_classes, limit_matrix
 from posbias.theory.schedules import InfiniteSchedule
 from posbias.theory.series import tail_log_product
-from posbias.theory.verdict import POSBIAS, Hypothesis, Verdict
+from posbias.theory.verdict import PAPER, POSBIAS, Hypothesis, Verdict
 
 __all__ = ["GrowingContent", "InfiniteDepth", "Outcome", "infinite_depth"]
 
@@ -207,7 +207,7 @@ def _by_rows(
     return InfiniteDepth(
         claim=_CLAIMS[outcome],
         theorem="T6" if outcome in ("collapse", "undecided") else "T5, T6",
-        source=POSBIAS,
+        source=PAPER if outcome == "no collapse" and not schedule.sum_diverges else POSBIAS,
         hypotheses=needed,
         guaranteed=outcome != "undecided",
         holds_numerically=None if outcome == "undecided" else True,

@@ -221,11 +221,13 @@ def _summable_limit(array: Matrix, schedule: InfiniteSchedule) -> Matrix:
 
 def _poisson_power(kernel: Kernel, time: float, rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows @ exp(time (A - I)) as a Poisson mixture of powers; rows is (n,) or (m, n)."""
-    from scipy.stats import poisson
+    from scipy.special import gammaln
 
+    if time == 0.0:
+        return rows
     # Chernoff: the terms left out weigh less than 1e-20 for every time.
-    terms = int(np.ceil(time + 10.0 * np.sqrt(time) + 30.0)) if time > 0.0 else 1
-    weights = poisson.pmf(np.arange(terms), time)
+    order = np.arange(np.ceil(time + 10.0 * np.sqrt(time) + 30.0))
+    weights = np.exp(order * np.log(time) - time - gammaln(order + 1.0))
     total = weights[0] * rows
     power = rows
     for weight in weights[1:]:
