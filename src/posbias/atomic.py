@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import secrets
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from posbias.errors import InputError, OutputExistsError, PosbiasError
 
-__all__ = ["atomic_directory", "atomic_write_bytes", "atomic_write_text", "refuse_existing"]
+__all__ = [
+    "atomic_directory",
+    "atomic_write_bytes",
+    "atomic_write_text",
+    "has_posbias_manifest",
+    "refuse_existing",
+]
 
 STDOUT = "-"
+
+_OCCUPIED = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+_ATTEMPTS = 100
 
 
 def atomic_write_text(path: str | Path, text: str, *, overwrite: bool = False) -> None:
@@ -41,6 +53,8 @@ def atomic_write_bytes(path: str | Path, data: bytes, *, overwrite: bool = False
 
     Raises
     ------
+    InputError
+        If `path` is a folder.
     OutputExistsError
         If the file exists and `overwrite` is false.
     PosbiasError
@@ -49,19 +63,33 @@ def atomic_write_bytes(path: str | Path, data: bytes, *, overwrite: bool = False
     target = Path(path)
     if not overwrite:
         refuse_existing(target)
+    elif target.is_dir():
+        raise InputError(f"{target} is a folder; the name of a file is required")
     with _readable_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        source = _temporary(target)
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with open(source, "xb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(name, 0o666 & ~_umask())
-            _move_into_place(Path(name), target, overwrite=overwrite)
+            if overwrite:
+                os.replace(source, target)
+            else:
+                _claim(source, target)
+            _sync_folder(target.parent)
         finally:
             with suppress(FileNotFoundError):
-                os.unlink(name)
+                os.unlink(source)
+
+
+def has_posbias_manifest(folder: Path) -> bool:
+    """Whether a folder holds a ``manifest.json`` whose ``format`` begins with ``posbias.``."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and str(manifest.get("format", "")).startswith("posbias.")
 
 
 @contextmanager
@@ -69,7 +97,7 @@ def atomic_directory(
     path: str | Path,
     *,
     overwrite: bool = False,
-    is_ours: Callable[[Path], bool] | None = None,
+    is_ours: Callable[[Path], bool] = has_posbias_manifest,
 ) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an exception.
 
@@ -78,28 +106,30 @@ def atomic_directory(
     path : str or Path
         The folder to make.
     overwrite : bool
-        Replace an existing folder. The old one is kept until the new one is complete.
-    is_ours : callable, optional
-        Says whether an existing folder may be replaced; one that posbias did not make is refused.
+        Replace an existing folder. The old one stays in place until the new one is complete and on
+        the disk.
+    is_ours : callable
+        Says whether an existing folder was made by posbias and may be replaced. An empty folder
+        always may.
 
     Raises
     ------
     OutputExistsError
-        If the folder exists and may not be replaced.
+        If something exists at `path` and may not be replaced, also if it appears meanwhile.
     PosbiasError
-        If it cannot be written; nothing is left behind.
+        If the folder cannot be written (full disk, no permission); nothing is left behind.
     """
     target = Path(path)
     _refuse_directory(target, overwrite=overwrite, is_ours=is_ours)
     with _readable_os_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+        work = _temporary(target)
+        work.mkdir()
         try:
             yield work
-            os.chmod(work, 0o777 & ~_umask())
             _sync_tree(work)
-            _refuse_directory(target, overwrite=overwrite, is_ours=is_ours)
-            _replace_directory(work, target)
+            _place_directory(work, target, overwrite=overwrite, is_ours=is_ours)
+            _sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -107,54 +137,112 @@ def atomic_directory(
 def refuse_existing(path: str | Path) -> None:
     """Raise `OutputExistsError` if `path` exists."""
     if os.path.lexists(path):
-        raise OutputExistsError(
-            f"{path} exists already and is not overwritten unasked; choose another name or pass "
-            "overwrite=True (--overwrite)"
-        )
+        raise _exists(path)
 
 
-def _refuse_directory(
-    target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool] | None
-) -> None:
+def _exists(path: str | Path) -> OutputExistsError:
+    return OutputExistsError(
+        f"{path} exists already and is not overwritten unasked; choose another name or pass "
+        "overwrite=True (--overwrite)"
+    )
+
+
+def _refuse_directory(target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]) -> None:
     if not overwrite:
         refuse_existing(target)
-    elif os.path.lexists(target) and (
-        target.is_symlink() or not target.is_dir() or (is_ours and not is_ours(target))
-    ):
-        raise OutputExistsError(
-            f"{target} exists and was not made by posbias, so it is not replaced even with "
-            "overwrite; choose another name or remove it yourself"
+        return
+    for _ in range(_ATTEMPTS):
+        looked_at = _identity(target)
+        if looked_at is None or _is_replaceable(target, is_ours):
+            return
+        # Another writer may have swapped the folder under the check; then it is repeated.
+        if _identity(target) == looked_at:
+            raise _foreign(target)
+
+
+def _is_replaceable(folder: Path, is_ours: Callable[[Path], bool]) -> bool:
+    try:
+        return (
+            not folder.is_symlink()
+            and folder.is_dir()
+            and (not any(folder.iterdir()) or is_ours(folder))
         )
+    except FileNotFoundError:
+        return False
 
 
-def _move_into_place(source: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite:
-        if target.is_dir():
-            raise InputError(f"{target} is a folder; a file name is required")
-        os.replace(source, target)
-    else:
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _foreign(target: Path) -> OutputExistsError:
+    return OutputExistsError(
+        f"{target} exists and was not made by posbias, so it is not replaced even with overwrite; "
+        "choose another name or remove it yourself"
+    )
+
+
+def _claim(source: Path, target: Path) -> None:
+    """Give `source` the name `target` unless that is taken, as one step."""
+    try:
         try:
             os.link(source, target)
-        except FileExistsError:
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # A file system without hard links: take the name with an empty file, then fill it.
+            open(target, "xb").close()
+            os.replace(source, target)
+    except FileExistsError:
+        raise _exists(target) from None
+
+
+def _place_directory(
+    work: Path, target: Path, *, overwrite: bool, is_ours: Callable[[Path], bool]
+) -> None:
+    """Rename `work` to `target`; an old `target` steps aside first and comes back on failure.
+
+    A writer that was faster leaves a complete folder at `target`: it is refused, or replaced in
+    its turn, as if it had been there from the start.
+    """
+    for _ in range(_ATTEMPTS):
+        if not overwrite:
             refuse_existing(target)
-    _sync(target.parent)
-
-
-def _replace_directory(work: Path, target: Path) -> None:
-    """Rename `work` to `target`; an old `target` steps aside first and comes back on failure."""
-    aside = None
-    if target.exists():
-        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.old."))
-        os.rename(target, aside)
-    try:
-        os.rename(work, target)
-    except OSError:
-        if aside is not None:
+        aside = _temporary(target)
+        had_old = overwrite and _is_renamed(target, aside)
+        if had_old and not _is_replaceable(aside, is_ours):
             os.rename(aside, target)
-        raise
-    _sync(target.parent)
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)
+            raise _foreign(target)
+        try:
+            os.rename(work, target)
+        except OSError as error:
+            if had_old and not os.path.lexists(target):
+                os.rename(aside, target)
+            elif had_old:
+                shutil.rmtree(aside, ignore_errors=True)
+            if error.errno not in _OCCUPIED:
+                raise
+        else:
+            if had_old:
+                shutil.rmtree(aside, ignore_errors=True)
+            return
+    raise PosbiasError(
+        f"cannot replace {target}: other processes keep writing it; give each process a name of "
+        "its own"
+    )
+
+
+def _is_renamed(source: Path, target: Path) -> bool:
+    """Rename `source` if it exists and say whether it did."""
+    try:
+        os.rename(source, target)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextmanager
@@ -163,26 +251,33 @@ def _readable_os_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise PosbiasError(
-            f"cannot write {target}: {error.strerror or error}; nothing was changed. Free some "
+            f"cannot write {target}: {error.strerror or error}; nothing was left behind. Free some "
             "space or choose a folder that you may write to"
         ) from error
 
 
+def _temporary(target: Path) -> Path:
+    """Return an unused name in the folder of `target`, hidden and short."""
+    return target.parent / f".posbias-{secrets.token_hex(8)}.tmp"
+
+
 def _sync_tree(folder: Path) -> None:
     for entry in sorted(folder.rglob("*")):
-        _sync(entry)
-    _sync(folder)
+        if entry.is_dir():
+            _sync_folder(entry)
+        elif not entry.is_symlink():
+            with open(entry, "rb+") as stream:
+                os.fsync(stream.fileno())
+    _sync_folder(folder)
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def _sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to the disk, where the system lets one open a folder."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
