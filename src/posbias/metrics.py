@@ -30,13 +30,17 @@ END_SHARE = 10
 """One over the share of positions that counts as the start and as the end."""
 
 U_MARGIN = 0.25
-"""Both ends of a U-shape lie above the interior minimum by at least this share of it."""
+"""Both ends of a U-shape lie above its trough by more than this share of the uniform mass 1 / n."""
+
+_TIE = 1e-12
+"""Relative difference below which smoothed masses count as equal (rounding of their sums)."""
 
 
 def wasserstein(p: ProfileLike, q: ProfileLike) -> float:
     """Return the Wasserstein-1 distance on positions divided by n - 1, in [0, 1].
 
-    On the line it is the area between the cumulative sums, sum_k |P(k) - Q(k)| / (n - 1).
+    On the line it is the area between the cumulative sums, sum_k |P(k) - Q(k)| / (n - 1) with k
+    over 0..n-2. Two profiles whose totals differ by rounding are compared as they are.
 
     Raises
     ------
@@ -50,7 +54,8 @@ def wasserstein(p: ProfileLike, q: ProfileLike) -> float:
 def spearman(p: ProfileLike, q: ProfileLike) -> float:
     """Return Spearman's rank correlation of the masses, in [-1, 1], ties at mean rank.
 
-    It is undefined, nan, if one profile is constant (the uniform baseline).
+    It is undefined where one of the profiles is constant, as the uniform baseline is: the result
+    is nan then, without a warning. Tables show it as ``-``, JSON as null.
 
     Raises
     ------
@@ -68,6 +73,9 @@ def spearman(p: ProfileLike, q: ProfileLike) -> float:
 def jensen_shannon(p: ProfileLike, q: ProfileLike) -> float:
     """Return the Jensen-Shannon divergence in nats, in [0, log 2].
 
+    It is the mean of the two Kullback-Leibler divergences to the average of p and q. It is no
+    distance; its square root is one.
+
     Raises
     ------
     ProfileError
@@ -77,7 +85,9 @@ def jensen_shannon(p: ProfileLike, q: ProfileLike) -> float:
 
     a, b = _pair(p, q)
     middle = (a + b) / 2
-    return float((rel_entr(a, middle).sum() + rel_entr(b, middle).sum()) / 2)
+    divergence = (rel_entr(a, middle).sum() + rel_entr(b, middle).sum()) / 2
+    # Rounding alone can take the divergence of nearly equal profiles below its bound 0.
+    return max(0.0, float(divergence))
 
 
 def total_variation(p: ProfileLike, q: ProfileLike) -> float:
@@ -115,17 +125,18 @@ def shape_figures(p: ProfileLike) -> ShapeFigures:
     ``primacy`` and ``recency``
         Mass of the first and of the last ceil(n / 10) positions.
     ``trough_position``
-        Position of the minimum of the smoothed profile (`smooth`), the first one in case of ties.
+        Position of the minimum of the smoothed profile (`smooth`), the first one in case of ties
+        (values that differ by less than 1e-12 of the minimum).
     ``trough_depth``
         One minus the smoothed minimum divided by the uniform mass 1 / n: 0 if the least
-        influential place has its fair share, 1 if it has none, negative never.
+        influential place has its fair share, 1 if it has nothing.
     ``mean_position``
         sum_j j p_j, in [0, n - 1].
     ``entropy``
         -sum_j p_j log p_j in nats, in [0, log n].
     ``is_u_shaped``
-        Whether the smoothed minimum is strictly inside and both smoothed ends lie above it by at
-        least `U_MARGIN` times its value.
+        Whether the trough is strictly inside and the smoothed profile at position 0 and at
+        position n - 1 exceeds the trough by more than `U_MARGIN` / n.
 
     Raises
     ------
@@ -138,10 +149,10 @@ def shape_figures(p: ProfileLike) -> ShapeFigures:
     n = mass.size
     ends = -(-n // END_SHARE)
     curve = smooth(mass)
-    trough = int(np.argmin(curve))
-    least = float(curve[trough])
-    threshold = least * (1 + U_MARGIN)
-    inside = 0 < trough < n - 1
+    least = float(curve.min())
+    trough = int(np.flatnonzero(curve <= least * (1 + _TIE))[0])
+    is_inside = 0 < trough < n - 1
+    rise = min(curve[0], curve[-1]) - least
     return ShapeFigures(
         primacy=float(mass[:ends].sum()),
         recency=float(mass[-ends:].sum()),
@@ -149,23 +160,43 @@ def shape_figures(p: ProfileLike) -> ShapeFigures:
         trough_depth=1.0 - n * least,
         mean_position=float(np.arange(n) @ mass),
         entropy=float(entr(mass).sum()),
-        is_u_shaped=bool(inside and min(curve[0], curve[-1]) > threshold),
+        is_u_shaped=bool(is_inside and rise > U_MARGIN / n),
     )
 
 
 def smooth(mass: ArrayLike) -> Vector:
-    """Return the centred moving average over about n / 16 positions, shape (n,).
+    """Return the centred moving average over 2 h + 1 positions, h = n // 32, shape (n,).
 
-    The half width is n // 32; near an end the average shrinks symmetrically, so that position 0
-    and position n - 1 keep their own values and no mass from one side biases the other.
+    The width is about n / 16; profiles shorter than 32 positions stay as they are. Near an end
+    the average shrinks symmetrically: position j averages over j - g..j + g with
+    g = min(h, j, n - 1 - j), so that the ends keep their own values and a straight line stays
+    straight. Sums are formed without subtraction, so that small values keep their digits. O(n).
     """
     values = np.asarray(mass, dtype=np.float64)
+    half = values.size // 32
+    if half == 0:
+        return values.copy()
+    width = 2 * half + 1
+    sizes = np.arange(1.0, width, 2.0)
+    start = np.cumsum(values[: width - 2])[::2] / sizes
+    end = np.cumsum(values[: -(width - 1) : -1])[::2] / sizes
+    return np.concatenate([start, _window_sums(values, width) / width, end[::-1]])
+
+
+def _window_sums(values: Vector, width: int) -> Vector:
+    """Return the sum of every `width` consecutive values, shape (n - width + 1,).
+
+    A window is the end of one block of `width` values and the start of the next: a suffix sum and
+    a prefix sum, both exact to rounding of their own size.
+    """
     n = values.size
-    position = np.arange(n)
-    half = np.minimum(np.minimum(position, n - 1 - position), n // 32)
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    smoothed: Vector = (total[position + half + 1] - total[position - half]) / (2 * half + 1)
-    return smoothed
+    blocks = np.zeros((-(-n // width) + 1, width))
+    blocks.flat[:n] = values
+    suffix = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    prefix = np.cumsum(blocks, axis=1)
+    before = np.concatenate([np.zeros((len(blocks), 1)), prefix[:, :-1]], axis=1).ravel()
+    first = np.arange(n - width + 1)
+    return np.asarray(suffix[first] + before[first + width])
 
 
 def _pair(p: ProfileLike, q: ProfileLike) -> tuple[Vector, Vector]:
