@@ -21,7 +21,7 @@ from posbias.measurement._manifest import check_manifest, plain_copy
 from posbias.measurement._summary import summarise
 from posbias.measurement.content import ContentFit, fit_content
 from posbias.measurement.influence import scale_rows, standard_error
-from posbias.measurement.schema import ARRAYS, ESTIMATORS, Dimensions, influence_array
+from posbias.measurement.schema import ESTIMATORS, Dimensions, in_order, influence_array
 from posbias.profile import Profile
 from posbias.rollout import MixingSchedule
 
@@ -66,8 +66,7 @@ class Measurement:
                 )
             check_array(name, array, dimensions, plain["model"]["layer_windows"])
         check_pairs(arrays)
-        order = [*ARRAYS, *sorted(set(arrays) - set(ARRAYS))]
-        held = {name: _readonly(arrays[name]) for name in order if name in arrays}
+        held = {name: _readonly(arrays[name]) for name in in_order(arrays)}
         self._set(plain, MappingProxyType(held), dimensions)
 
     def _set(
@@ -109,7 +108,7 @@ class Measurement:
         Raises
         ------
         OutputExistsError
-            If `path` exists and `overwrite` is false.
+            If `path` exists and `overwrite` is false, or if it holds anything but a measurement.
         """
         return store.write(path, self._manifest, self._arrays, overwrite=overwrite)
 

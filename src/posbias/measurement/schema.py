@@ -11,7 +11,7 @@ subtracted again, over visible pairs only (causal, and inside the sliding window
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +27,7 @@ __all__ = [
     "Dimensions",
     "KeySpec",
     "array_spec",
+    "in_order",
     "influence_array",
 ]
 
@@ -238,6 +239,12 @@ def array_spec(name: str) -> ArraySpec | None:
     method = name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     is_method = method.replace("-", "").isalnum() and method == method.lower() and method.isascii()
     return _INFLUENCE if is_method and name == influence_array(method) else None
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return array names in the order of `ARRAYS`, then the influence methods by name."""
+    present = set(names)
+    return [name for name in ARRAYS if name in present] + sorted(present - set(ARRAYS))
 
 
 @dataclass(frozen=True)

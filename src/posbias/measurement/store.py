@@ -23,7 +23,7 @@ from posbias.atomic import atomic_directory
 from posbias.errors import ArtifactError
 from posbias.measurement._arrays import check_array, check_layout, check_names
 from posbias.measurement._manifest import check_manifest, check_version
-from posbias.measurement.schema import Dimensions
+from posbias.measurement.schema import Dimensions, in_order
 
 __all__ = [
     "ARRAYS_FILE",
@@ -64,7 +64,7 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
         self._path = path
         self._dimensions = dimensions
         self._layer_windows = layer_windows
-        self._names = tuple(self._file.keys())
+        self._names = tuple(in_order(self._file.keys()))
         self._read: dict[str, NDArray[Any]] = {}
 
     def layout(self) -> dict[str, dict[str, Any]]:
