@@ -62,7 +62,7 @@ def draw_monotone(axes: Any) -> None:
     }
     for (name, kernel), style in zip(kernels.items(), ("-", "--"), strict=True):
         cdfs = row_cdfs(kernel)
-        for row, color in zip((30, 60), ("C0", "C1"), strict=True):
+        for row, color in zip((30, 42), ("C0", "C1"), strict=True):
             axes.plot(cdfs[row], style, color=color, label=f"{name}, row {row}")
     axes.set(xlabel="k", ylabel="F_i(k)")
 
