@@ -19,7 +19,7 @@ settings.load_profile("posbias")
 
 
 def find_reference() -> Path:
-    """Return the folder of reference data: POSBIAS_REFERENCE or shared/reference beside the clone."""
+    """Return the folder of reference data: POSBIAS_REFERENCE, or the one beside the clone."""
     return Path(os.environ.get("POSBIAS_REFERENCE", ROOT.parent / "shared" / "reference"))
 
 

@@ -75,6 +75,11 @@ def test_torch_stays_in_models_and_measure(path: Path) -> None:
         assert not roots & {"torch", "transformers", "accelerate"}
 
 
+def run_program(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
 def test_everything_but_measurement_runs_without_torch() -> None:
     program = f"""
 import importlib, pkgutil, sys
@@ -92,7 +97,7 @@ for part in {WITHOUT_TORCH!r}:
         importlib.import_module(info.name)
 print("ok")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_program(program)
     assert done.stdout.strip() == "ok", done.stderr
 
 
@@ -108,5 +113,5 @@ heavy = {"torch", "transformers", "matplotlib", "pandas", "datasets"} & set(sys.
 print(heavy, file=sys.stderr)
 sys.exit(bool(heavy))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = run_program(program)
     assert done.returncode == 0, done.stderr
