@@ -30,6 +30,7 @@ from posbias.theory import (
     infinite_depth,
     limit_matrix,
     lyapunov,
+    mixture_profile,
     monotonicity,
     nope_continuum,
     nope_eigenvalues,
@@ -95,6 +96,14 @@ def head_kernel(given: Case) -> AttentionKernel:
     return to_kernels(spec)[0]
 
 
+def given_lambdas(given: Case) -> np.ndarray:
+    """Return the mixing coefficients of a case, listed or as a schedule."""
+    if "lambdas" in given:
+        return np.asarray(given["lambdas"], dtype=float)
+    description = given.get("lambda", given.get("schedule"))
+    return lambdas(description, given["T"])
+
+
 def lambdas(description: Case, depth: int) -> np.ndarray:
     t = np.arange(1.0, depth + 1.0)
     values = {
@@ -151,7 +160,9 @@ def answer_rollout(case: Case) -> dict[str, Any]:
         "layer_violation_rate": [layer.violation_rate for layer in layers],
         "P_violation_rate": monotonicity(matrix).violation_rate,
         "P": matrix.tolist(),
-        "rows": {str(i): rollout.profile(i).mass.tolist() for i in range(spec["n"])},
+        "rows": {
+            row: rollout.profile(int(row)).mass.tolist() for row in case["output"].get("rows", ())
+        },
     }
 
 
@@ -176,16 +187,15 @@ def answer_published(case: Case, reference: Path) -> dict[str, Any]:
     name = case["input"]["config"].removeprefix("config/rollout/alibi/").replace("/", "_")
     published = reference / "published"
     profile = load_spec(published / name).rollout().profile()
+    answers = {"last_row": profile.mass.tolist()}
+    if "w1_to_measured" not in case["output"]:
+        return answers
     with (published / "bloom-176b_fineweb-edu_256_profiles.csv").open() as lines:
         rows = [line for line in csv.DictReader(lines) if line]
     # The published columns are rounded: they sum to one within 4e-5 only.
     measured = Profile.from_scores([float(row["measured"]) for row in rows])
     distance = wasserstein(profile, measured)
-    return {
-        "last_row": profile.mass.tolist(),
-        "w1_to_measured": distance,
-        "w1_rounded": round(distance, 4),
-    }
+    return answers | {"w1_to_measured": distance, "w1_rounded": round(distance, 4)}
 
 
 # --- order and monotonicity ---------------------------------------------------------------------
@@ -286,9 +296,12 @@ def answer_certificate(given: Case) -> dict[str, Any]:
 def answer_growing_content(given: Case) -> dict[str, Any]:
     match = re.match(r"\s*(?:([\d.]+)\s*\*\s*)?log\(t\)", given["diag_of_layer"])
     assert match, f"unknown growth {given['diag_of_layer']!r}"
-    kernel = head_kernel(given)
-    schedule = InfiniteSchedule.constant(given["lambda_"])
-    verdict = infinite_depth(GrowingContent(kernel, float(match[1] or 1.0)), schedule)
+    family = GrowingContent(head_kernel(given), float(match[1] or 1.0))
+    if "lambda_" in given:
+        schedule = InfiniteSchedule.constant(given["lambda_"])
+    else:
+        schedule = infinite_schedule(given["schedule"])
+    verdict = infinite_depth(family, schedule)
     return {
         "sum_lambda_diverges": verdict.sum_lambda_diverges,
         "collapse": verdict.collapses,
@@ -301,8 +314,11 @@ def answer_growing_content(given: Case) -> dict[str, Any]:
 
 def answer_closed_form(case: Case) -> dict[str, Any]:
     given = case["input"]
+    if "head" in given:
+        mass = mixture_profile(head_kernel(given), given_lambdas(given)).mass
+        return {"last_row": mass.tolist(), "sum": float(mass.sum())}
     if "kernel" not in given:
-        return {"weights": poisson_binomial(given["lambdas"]).tolist()}
+        return {"weights": poisson_binomial(given_lambdas(given)).tolist()}
     n, diagonal = given["n"], given.get("diag", 0.0)
     if given["kernel"] == "alibi":
         return {
@@ -315,7 +331,7 @@ def answer_closed_form(case: Case) -> dict[str, Any]:
             ).mass.tolist()
             for depth in (1, 2)
         }
-    mass = nope_profile(n, given["lambdas"], query=given.get("row", -1), diagonal=diagonal).mass
+    mass = nope_profile(n, given_lambdas(given), query=given.get("row", -1), diagonal=diagonal).mass
     return {
         "eigenvalues": nope_eigenvalues(n, diagonal=diagonal).tolist(),
         "last_row": mass.tolist(),
@@ -342,7 +358,7 @@ def answer_drift(case: Case) -> dict[str, Any]:
     heads = given["heads"]
     drift = free_drift(
         [head["slope"] for head in heads],
-        given["lambdas"],
+        given_lambdas(given),
         diagonals=[head.get("diag", 0.0) for head in heads],
         weights=[head.get("weight", 1.0) for head in heads],
     )
@@ -356,8 +372,9 @@ def answer_drift(case: Case) -> dict[str, Any]:
 
 def answer_exp_limit(case: Case) -> dict[str, Any]:
     given = case["input"]
-    rollout = Rollout([head_kernel(given)], MixingSchedule(given["lambdas"]))
     n = given["n"]
+    kernels = to_kernels({"mask": CAUSAL} | given) if "layers" in given else [head_kernel(given)]
+    rollout = Rollout(kernels, MixingSchedule(given_lambdas(given)))
     limits = [continuous_limit(rollout, query=i) for i in range(n)]
     last = limits[-1]
     return {

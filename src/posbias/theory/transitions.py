@@ -51,6 +51,7 @@ class Transitions:
         distinct = len({id(kernel) for kernel in self.kernels})
         self.fits = self.size <= NUMERIC_LIMIT and distinct * self.size**2 <= 2**28
         self._cdfs: CdfCache = {} if cache is None else cache
+        self._moving: dict[int, Vector] = {}
         self._monotone: dict[tuple[int, bytes], bool] = {}
 
     @property
@@ -60,7 +61,10 @@ class Transitions:
 
     def leaving(self, t: int) -> Vector:
         """Return h_t(i) = lambda_t(i) (1 - A_t[i, i]), shape (size,)."""
-        return np.asarray(self.mixing[t] * (1.0 - self.kernels[t].diagonal()[: self.size]))
+        kernel = self.kernels[t]
+        if id(kernel) not in self._moving:
+            self._moving[id(kernel)] = 1.0 - kernel.diagonal()[: self.size]
+        return np.asarray(self.mixing[t] * self._moving[id(kernel)])
 
     def is_identity(self, t: int) -> bool:
         """Whether layer t (from 0) leaves every row where it is."""
