@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from copy import deepcopy
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from posbias.atomic import atomic_write_text
 from posbias.errors import SpecError
+from posbias.spec._document import one_line
 from posbias.spec._yaml import dump_yaml, parse_yaml
 from posbias.spec.huggingface import is_config, parse_config
 from posbias.spec.native import NATIVE_KEY, parse_spec
@@ -26,7 +27,7 @@ def load_spec(path: str | Path) -> Spec:
 
     Three forms are told apart by their keys: the package's own (``posbias_spec``), the rollout
     configs published with the paper (``lambda_schedule_config``), and the ``config.json`` of a
-    Hugging Face model (``model_type``).
+    Hugging Face model (``model_type``). Files named ``*.json`` are read as JSON, others as YAML.
 
     Raises
     ------
@@ -37,19 +38,27 @@ def load_spec(path: str | Path) -> Spec:
     try:
         data = file.read_bytes()
         text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot read the spec {file}: {error}") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise SpecError(
+            f"cannot read the spec {file}: {reason}; give the path of a file"
+        ) from error
+    except ValueError as error:
+        raise SpecError(f"cannot read the spec {str(file)!r}: it is no UTF-8 text") from error
     document = _parse(text, file)
     try:
-        spec = _dispatch(document, file.stem if file.stem != "config" else file.parent.name)
+        spec = _dispatch(document, _label(file))
     except SpecError as error:
-        raise SpecError(f"{file}: {error}") from error
+        raise SpecError(one_line(f"{file}: {error}")) from error
     digest = hashlib.sha256(data).hexdigest()
-    return replace(spec, provenance={**spec.provenance, "file": file.name, "sha256": digest})
+    return spec.with_provenance({**spec.provenance, "file": file.name, "sha256": digest})
 
 
 def save_spec(spec: Spec, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a spec in the package's own form, as JSON if the name ends so, else as YAML.
+
+    Reading the file gives an equal spec, to the last bit of every number; only the provenance is
+    that of the new file. ``"-"`` is standard output.
 
     Raises
     ------
@@ -62,12 +71,22 @@ def save_spec(spec: Spec, path: str | Path, *, overwrite: bool = False) -> None:
     atomic_write_text(path, text, overwrite=overwrite)
 
 
-@lru_cache(maxsize=1)
 def spec_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the package's own form."""
+    """Return the JSON Schema (draft 2020-12) of the package's own form, a new dict."""
+    return deepcopy(_schema())
+
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, Any]:
     text = files("posbias.spec").joinpath("schema.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
+
+
+def _label(file: Path) -> str:
+    """Return the file's stem, or its folder's name for a ``config.json``, as valid text."""
+    name = file.stem if file.stem != "config" else file.resolve().parent.name
+    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def _parse(text: str, file: Path) -> Any:
@@ -76,7 +95,9 @@ def _parse(text: str, file: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_refuse_repeated)
     except ValueError as error:
-        raise SpecError(f"{file} is not valid JSON: {error}") from error
+        raise SpecError(f"{file} is not valid JSON: {one_line(error)}") from error
+    except RecursionError as error:
+        raise SpecError(f"{file} is nested too deeply") from error
 
 
 def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -89,12 +110,12 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _dispatch(document: Any, name: str) -> Spec:
-    if is_published(document):
-        return parse_published(document, name)
-    if isinstance(document, dict) and NATIVE_KEY not in document and is_config(document):
-        return parse_config(document, name)
     if isinstance(document, dict) and NATIVE_KEY in document:
         return parse_spec(document)
+    if is_published(document):
+        return parse_published(document, name)
+    if is_config(document):
+        return parse_config(document, name)
     raise SpecError(
         f"this is no spec: a mapping with the key {NATIVE_KEY!r} (the package's own form), "
         "'lambda_schedule_config' (published configs) or 'model_type' (config.json) is required"

@@ -1,8 +1,10 @@
 """The rollout configs that the authors of the paper publish, read as they are.
 
 Content is taken as their code takes it: ``diagonal_scores`` is the term d that is added at j = i,
-``base_scores`` is added to every logit of a row and cancels in the softmax. Slopes and content are
-lists of shape (1 or T, 1 or H) that stand for all layers or all heads where they have one entry.
+``base_scores`` is added to every logit of a row and cancels in the softmax. Slopes, content and
+head weights are lists of shape (1 or T, 1 or H) that stand for all layers or all heads where they
+have one entry. ``save_dir`` is not used. A coefficient outside [0, 1], which their code clips, is
+refused.
 """
 
 from __future__ import annotations
@@ -13,22 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.errors import SpecError
+from posbias.errors import InputError, SpecError
+from posbias.rollout import MixingSchedule
+from posbias.spec._document import one_line, plain, shown
 from posbias.spec.native import refuse_unknown_keys
-from posbias.spec.spec import Spec
+from posbias.spec.spec import MAX_DEPTH, MAX_HEADS, MAX_LENGTH, Spec
 
 __all__ = ["is_published", "parse_published"]
 
-_KEYS = {
-    "": (
-        "sequence_length",
-        "num_layers",
-        "mask_config",
-        "attention_config",
-        "content_config",
-        "lambda_schedule_config",
-        "save_dir",
-    ),
+Table = NDArray[np.float64]
+
+_SECTIONS = {
     "mask_config": ("mask_type", "window_size"),
     "attention_config": ("num_heads", "alibi_slopes", "head_weights", "softmax_temperature"),
     "content_config": ("diagonal_scores", "base_scores"),
@@ -40,6 +37,8 @@ _KEYS = {
         "lambdas_custom",
     ),
 }
+_KEYS = ("sequence_length", "num_layers", *_SECTIONS, "save_dir")
+_OPTIONAL = ("mask_config", "content_config", "save_dir")
 _SCHEDULES = {
     "constant": ("constant", {"value": "lambda_const"}),
     "power_decay": ("power", {"lambda0": "lambda_0", "beta": "beta"}),
@@ -58,118 +57,154 @@ def parse_published(document: Mapping[str, Any], name: str) -> Spec:
     Raises
     ------
     SpecError
-        If a key is unknown or missing, a list has the wrong shape, or a value is out of range.
+        If a key is unknown or missing, a list has the wrong shape, or a value is out of range; the
+        message names the place.
     """
     sections = _sections(document)
-    attention = sections["attention_config"]
-    depth = _count(document["num_layers"], "num_layers")
-    heads = _count(attention.get("num_heads"), "attention_config.num_heads")
-    content = sections["content_config"]
-    slopes = _table(attention.get("alibi_slopes"), depth, heads, "attention_config.alibi_slopes")
-    diagonal = _table(
-        content.get("diagonal_scores", [[0.0]]), depth, heads, "content_config.diagonal_scores"
-    )
-    _table(content.get("base_scores", [[0.0]]), depth, heads, "content_config.base_scores")
-    shared = {
-        "mask": _mask(sections["mask_config"]),
-        "temperature": attention.get("softmax_temperature", 1.0),
-    }
-    layers = [
-        _layer(slopes[t % len(slopes)], diagonal[t % len(diagonal)], attention, shared)
-        for t in range(max(len(slopes), len(diagonal)))
-    ]
+    length = _count(document["sequence_length"], "sequence_length", 2, MAX_LENGTH)
+    depth = _count(document["num_layers"], "num_layers", 1, MAX_DEPTH)
     return Spec(
         name=name,
-        length=document["sequence_length"],
+        length=length,
         depth=depth,
-        layers=tuple(layers),
-        mixing=_mixing(sections["lambda_schedule_config"]),
-        provenance={"format": "published rollout config", "file": name},
+        layers=tuple(_layers(sections, depth)),
+        mixing=_mixing(sections["lambda_schedule_config"], depth),
+        provenance={"format": "published rollout config"},
     )
-
-
-def _count(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SpecError(f"{what} is {value!r}; a whole number of at least 1 is required")
-    return value
 
 
 def _sections(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    refuse_unknown_keys(document, _KEYS[""], "the config")
-    for key in _KEYS[""][:-1]:
-        if key not in document and key != "content_config":
+    """Return the four parts of a config after a check of all its keys."""
+    refuse_unknown_keys(document, _KEYS, "the config")
+    for key in _KEYS:
+        if key not in document and key not in _OPTIONAL:
             raise SpecError(f"the config lacks the key {key!r}")
     sections = {}
-    for place in list(_KEYS)[1:]:
+    for place, keys in _SECTIONS.items():
         section = document.get(place, {})
         if not isinstance(section, Mapping):
-            raise SpecError(f"{place} is {section!r}; a mapping is required")
-        refuse_unknown_keys(section, _KEYS[place], place)
+            raise SpecError(f"{place} is {shown(section)}; a mapping is required")
+        refuse_unknown_keys(section, keys, place)
         sections[place] = section
     return sections
 
 
-def _layer(
-    slopes: NDArray[np.float64],
-    diagonal: NDArray[np.float64],
-    attention: Mapping[str, Any],
-    shared: Mapping[str, Any],
-) -> dict[str, Any]:
-    weights = attention.get("head_weights")
-    if shared["mask"]["type"] == "full":
-        # The publisher's bias is -m (i - j) for later keys too.
-        plain = [1.0] * len(slopes) if weights is None else weights
-        heads = [
-            {
-                "weight": weight,
-                "position": {"type": "alibi", "slope": slope, "future": "signed"},
-                "diagonal": own,
-            }
-            for slope, own, weight in zip(slopes.tolist(), diagonal.tolist(), plain, strict=True)
-        ]
-        return {"heads": heads, **shared}
+def _layers(sections: Mapping[str, Mapping[str, Any]], depth: int) -> list[dict[str, Any]]:
+    """Return the entry of the layer that all share, or of each layer."""
+    attention, content = sections["attention_config"], sections["content_config"]
+    heads = _count(attention.get("num_heads"), "attention_config.num_heads", 1, MAX_HEADS)
+
+    def table(section: str, key: str, default: Any = None) -> Table:
+        value = sections[section].get(key)
+        value = default if value is None else value
+        return _table(value, (depth, heads), f"{section}.{key}")
+
+    slopes = table("attention_config", "alibi_slopes")
+    weights = table("attention_config", "head_weights", [[1.0]])
+    diagonal = table("content_config", "diagonal_scores", [[0.0]])
+    if "base_scores" in content:
+        table("content_config", "base_scores")
+    for row, column in np.argwhere(weights < 0):
+        raise SpecError(
+            f"attention_config.head_weights[{row}][{column}] is {weights[row, column]:g}; "
+            "non-negative weights are required"
+        )
+    shared = {"mask": _mask(sections["mask_config"]), "temperature": _temperature(attention)}
+    entry = _signed_layer if shared["mask"]["type"] == "full" else _bank_layer
+    return [
+        {**entry(*(array[t % len(array)] for array in (slopes, diagonal, weights))), **shared}
+        for t in range(max(len(slopes), len(diagonal), len(weights)))
+    ]
+
+
+def _bank_layer(slopes: Table, diagonal: Table, weights: Table) -> dict[str, Any]:
     bank: dict[str, Any] = {"slopes": slopes.tolist(), "diagonal": diagonal.tolist()}
-    if weights is not None:
-        bank["weights"] = weights
-    return {"alibi": bank, **shared}
+    if np.ptp(weights) != 0.0:
+        bank["weights"] = weights.tolist()
+    return {"alibi": bank}
 
 
-def _table(value: Any, depth: int, heads: int, place: str) -> NDArray[np.float64]:
+def _signed_layer(slopes: Table, diagonal: Table, weights: Table) -> dict[str, Any]:
+    """Return a layer that sees later keys; the publisher's bias is -m (i - j) for them too."""
+    rows = zip(slopes.tolist(), diagonal.tolist(), weights.tolist(), strict=True)
+    heads = [
+        {
+            "weight": weight,
+            "position": {"type": "alibi", "slope": slope, "future": "signed"},
+            "diagonal": own,
+        }
+        for slope, own, weight in rows
+    ]
+    return {"heads": heads}
+
+
+def _table(value: Any, shape: tuple[int, int], place: str) -> Table:
     """Return a list of lists as an array of shape (1 or T, H)."""
+    depth, heads = shape
     try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        array = np.array(plain(value, place))
+    except SpecError:
+        raise
+    except ValueError as error:
         raise SpecError(f"{place} is not a rectangular list of lists of numbers") from error
     if array.ndim != 2 or array.shape[0] not in (1, depth) or array.shape[1] not in (1, heads):
         raise SpecError(
             f"{place} has shape {array.shape}; (1 or {depth} layers, 1 or {heads} heads) is "
             "required"
         )
-    if not np.isfinite(array).all():
-        raise SpecError(f"{place} holds a number that is not finite")
-    return np.broadcast_to(array, (array.shape[0], heads))
+    if array.dtype.kind not in "fiu":
+        raise SpecError(f"{place} holds something that is no number")
+    return np.broadcast_to(array.astype(np.float64), (array.shape[0], heads))
 
 
 def _mask(section: Mapping[str, Any]) -> dict[str, Any]:
     kind = section.get("mask_type", "causal")
     if kind == "sliding_window":
-        return {"type": kind, "window": section.get("window_size")}
+        window = _count(section.get("window_size"), "mask_config.window_size", 1, MAX_LENGTH)
+        return {"type": kind, "window": window}
     if kind not in ("causal", "full"):
         raise SpecError(
-            f"mask_config.mask_type is {kind!r}; causal, full or sliding_window is required"
+            f"mask_config.mask_type is {shown(kind)}; causal, full or sliding_window is required"
         )
     return {"type": kind}
 
 
-def _mixing(section: Mapping[str, Any]) -> dict[str, Any]:
+def _temperature(attention: Mapping[str, Any]) -> float:
+    value = attention.get("softmax_temperature", 1.0)
+    place = "attention_config.softmax_temperature"
+    value = plain(value, place)
+    if not isinstance(value, (int, float)) or value <= 0:
+        raise SpecError(f"{place} is {shown(value)}; a positive number is required")
+    return float(value)
+
+
+def _mixing(section: Mapping[str, Any], depth: int) -> dict[str, Any]:
     kind = section.get("schedule_type")
-    if kind not in _SCHEDULES:
+    if not isinstance(kind, str) or kind not in _SCHEDULES:
         raise SpecError(
-            f"lambda_schedule_config.schedule_type is {kind!r}; one of {', '.join(_SCHEDULES)} is "
-            "required"
+            f"lambda_schedule_config.schedule_type is {shown(kind)}; one of "
+            f"{', '.join(_SCHEDULES)} is required"
         )
     name, fields = _SCHEDULES[kind]
     for key in fields.values():
         if key not in section:
             raise SpecError(f"lambda_schedule_config lacks the key {key!r} of schedule {kind!r}")
-    return {"type": name, **{ours: section[theirs] for ours, theirs in fields.items()}}
+    place = "lambda_schedule_config"
+    mixing = {
+        "type": name,
+        **{ours: plain(section[theirs], f"{place}.{theirs}") for ours, theirs in fields.items()},
+    }
+    try:
+        with np.errstate(all="ignore"):  # what overflows is out of range, and refused as such
+            MixingSchedule.from_description(mixing, depth)
+    except InputError as error:
+        raise SpecError(one_line(f"{place} ({', '.join(fields.values())}): {error}")) from error
+    return mixing
+
+
+def _count(value: Any, place: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SpecError(
+            f"{place} is {shown(value)}; a whole number from {least} to {most} is required"
+        )
+    return value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,20 @@ import numpy as np
 from posbias.errors import InputError, SpecError
 from posbias.kernels import AttentionKernel, kernel_from_description
 from posbias.rollout import MixingSchedule, Rollout
+from posbias.spec._document import one_line, plain, shown
 
-__all__ = ["FORMAT_VERSION", "Layer", "Mixing", "Spec"]
+__all__ = ["FORMAT_VERSION", "MAX_DEPTH", "MAX_HEADS", "MAX_LENGTH", "Layer", "Mixing", "Spec"]
 
 FORMAT_VERSION = 1
+
+MAX_LENGTH = 2**24
+"""Positions that a spec may have; more is taken for a slip of the pen."""
+
+MAX_DEPTH = 2**20
+"""Layers that a spec may have."""
+
+MAX_HEADS = 2**16
+"""Heads that a layer of a config may have."""
 
 Layer = Mapping[str, Any]
 Mixing = Mapping[str, Any] | MixingSchedule | float | Sequence[float]
@@ -30,12 +43,12 @@ class Spec:
     name : str
         A label.
     length : int
-        n, the number of positions that predictions use by default; at least 2.
+        n, the number of positions that predictions use by default; 2 to `MAX_LENGTH`.
     depth : int
-        T, the number of layers; at least 1.
-    layers : tuple of mappings
+        T, the number of layers; 1 to `MAX_DEPTH`.
+    layers : sequence of mappings
         Layer descriptions (see `posbias.kernels.kernel_from_description`), bottom first: one that
-        all layers share, or T.
+        all layers share, or T. Kept as plain JSON values; arrays become lists.
     mixing : mapping or None
         Description of the mixing schedule (see `MixingSchedule.from_description`). None where it is
         not known, as in a model's config; give one with `with_mixing`.
@@ -49,7 +62,8 @@ class Spec:
 
     Notes
     -----
-    Construction checks every layer at `length`, O(T H) for structured heads.
+    Construction checks every layer at `length`, O(T H) for structured heads. Two specs are equal
+    if all but their provenance is.
 
     Examples
     --------
@@ -67,37 +81,51 @@ class Spec:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_count(self.length, "length", 2)
-        _require_count(self.depth, "depth", 1)
-        if len(self.layers) not in (1, self.depth):
+        if not isinstance(self.name, str):
+            raise SpecError(f"name is {shown(self.name)}; text is required")
+        length = _count(self.length, "length", 2, MAX_LENGTH)
+        depth = _count(self.depth, "depth", 1, MAX_DEPTH)
+        layers = plain(self.layers, "layers")
+        if not isinstance(layers, list) or not layers:
+            raise SpecError(f"layers is {shown(layers)}; a list of at least one layer is required")
+        if len(layers) not in (1, depth):
             raise SpecError(
-                f"layers has {len(self.layers)} entries for depth {self.depth}; one that all "
-                "layers share or one per layer is required"
+                f"layers has {len(layers)} entries for depth {depth}; one that all layers share "
+                "or one per layer is required"
             )
-        if self.mixing is not None:
-            self.schedule()
+        for what, value in (("length", length), ("depth", depth), ("layers", tuple(layers))):
+            object.__setattr__(self, what, value)
+        plain(self.name, "name")
+        self._set("provenance", _provenance(self.provenance))
+        self._set_mixing(self.mixing)
         _ = self._kernels
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Spec):
+            return NotImplemented
+        return self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
     @property
     def has_content(self) -> bool:
         """Whether any head has a diagonal term, per-key logits or a sink logit."""
-        return any(
-            head.diagonal != 0.0 or head.key is not None or head.sink is not None
-            for kernel in self._kernels
-            for head in kernel.heads
-        )
+        return any(_layer_has_content(layer) for layer in self.layers)
 
     def kernels(self, n: int | None = None) -> list[AttentionKernel]:
         """Return the kernels over n positions (default: `length`), one or T, bottom first.
 
+        Equal layers share one kernel.
+
         Raises
         ------
         SpecError
-            If per-key logits fix another length.
+            If `n` is out of range or per-key logits fix another length.
         """
         if n is None or n == self.length:
             return list(self._kernels)
-        return _build_kernels(self.layers, n)
+        return _build_kernels(self.layers, _count(n, "n", 2, MAX_LENGTH))
 
     def schedule(self) -> MixingSchedule:
         """Return the mixing schedule over `depth` layers.
@@ -105,17 +133,14 @@ class Spec:
         Raises
         ------
         SpecError
-            If the spec has none or it is out of range.
+            If the spec has none.
         """
         if self.mixing is None:
             raise SpecError(
                 f"spec {self.name!r} has no mixing: a config says nothing about lambda. Give one, "
                 "for example spec.with_mixing(0.3) or --mixing constant:0.3"
             )
-        try:
-            return MixingSchedule.from_description(self.mixing, self.depth)
-        except InputError as error:
-            raise SpecError(f"mixing: {error}") from error
+        return _build_schedule(self.mixing, self.depth)
 
     def rollout(self, n: int | None = None) -> Rollout:
         """Return the rollout over n positions (default: `length`).
@@ -123,9 +148,16 @@ class Spec:
         Raises
         ------
         SpecError
-            If the spec has no mixing, or per-key logits fix another length.
+            If the spec has no mixing, or per-key logits or per-position mixing fix another length.
         """
-        return Rollout(self.kernels(n), self.schedule())
+        schedule = self.schedule()
+        kernels = self.kernels(n)
+        if schedule.positions not in (None, kernels[0].n):
+            raise SpecError(
+                f"the mixing of spec {self.name!r} is given for {schedule.positions} positions; a "
+                f"prediction at {kernels[0].n} needs another one"
+            )
+        return Rollout(kernels, schedule)
 
     def with_mixing(self, mixing: Mixing) -> Spec:
         """Return the spec with another mixing: a description, a schedule, a number or T numbers.
@@ -135,20 +167,30 @@ class Spec:
         SpecError
             If a coefficient is outside [0, 1] or their number is not `depth`.
         """
-        return replace(self, mixing=_describe_mixing(mixing))
+        changed = copy(self)
+        changed._set_mixing(_describe_mixing(mixing, self.depth))
+        return changed
+
+    def with_provenance(self, provenance: Mapping[str, Any]) -> Spec:
+        """Return the spec with another provenance.
+
+        Raises
+        ------
+        SpecError
+            If it is not JSON-serialisable.
+        """
+        changed = copy(self)
+        changed._set("provenance", _provenance(provenance))
+        return changed
 
     def without_content(self) -> Spec:
-        """Return the spec without diagonal terms, per-key logits and sink logits."""
-        bare = []
-        for kernel in self._kernels:
-            entry = dict(kernel.describe())
-            entry.pop("alibi", None)
-            entry["heads"] = [
-                {"weight": head.weight, "position": dict(head.position.describe())}
-                for head in kernel.heads
-            ]
-            bare.append(entry)
-        return replace(self, layers=tuple(bare))
+        """Return the spec without diagonal terms, per-key logits and sink logits.
+
+        Layers that differ in content alone become one that all share.
+        """
+        bare = [_without_content(layer) for layer in self.layers]
+        is_shared = all(layer == bare[0] for layer in bare)
+        return replace(self, layers=tuple(bare[:1] if is_shared else bare))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the document of a spec file; `posbias.spec.parse_spec` is the inverse."""
@@ -157,48 +199,111 @@ class Spec:
             "name": self.name,
             "length": self.length,
             "depth": self.depth,
-            "layers": [_plain(layer) for layer in self.layers],
+            "layers": plain(self.layers, "layers"),
         }
         if self.mixing is not None:
-            document["mixing"] = _plain(self.mixing)
+            document["mixing"] = plain(self.mixing, "mixing")
         if self.provenance:
-            document["provenance"] = _plain(self.provenance)
+            document["provenance"] = _provenance(self.provenance)
         return document
 
     @cached_property
     def _kernels(self) -> list[AttentionKernel]:
+        # In __dict__ once built, so copies with other mixing or provenance do not build again.
         return _build_kernels(self.layers, self.length)
+
+    @property
+    def _identity(self) -> str:
+        document = self.as_dict()
+        document.pop("provenance", None)
+        return json.dumps(document, sort_keys=True)
+
+    def _set(self, what: str, value: Any) -> None:
+        object.__setattr__(self, what, value)
+
+    def _set_mixing(self, mixing: Mapping[str, Any] | None) -> None:
+        """Check and keep a description of the mixing."""
+        if mixing is not None:
+            mixing = plain(mixing, "mixing")
+            positions = _build_schedule(mixing, self.depth).positions
+            if positions not in (None, self.length):
+                raise SpecError(
+                    f"mixing has coefficients for {positions} positions; length is {self.length}"
+                )
+        self._set("mixing", mixing)
 
 
 def _build_kernels(layers: Sequence[Layer], n: int) -> list[AttentionKernel]:
+    built: dict[str, AttentionKernel] = {}
     kernels = []
     for index, layer in enumerate(layers):
-        try:
-            kernels.append(kernel_from_description(layer, n))
-        except InputError as error:
-            raise SpecError(f"layers[{index}]: {error}") from error
+        key = json.dumps(layer, sort_keys=True)
+        if key not in built:
+            try:
+                built[key] = kernel_from_description(layer, n)
+            except InputError as error:
+                raise SpecError(one_line(f"layers[{index}]: {error}")) from error
+        kernels.append(built[key])
     return kernels
 
 
-def _describe_mixing(mixing: Mixing) -> Mapping[str, Any]:
-    if isinstance(mixing, MixingSchedule):
-        return mixing.describe()
+def _build_schedule(mixing: Mapping[str, Any], depth: int) -> MixingSchedule:
+    try:
+        with np.errstate(all="ignore"):  # what overflows is out of range, and refused as such
+            return MixingSchedule.from_description(mixing, depth)
+    except InputError as error:
+        raise SpecError(one_line(f"mixing: {error}")) from error
+
+
+def _describe_mixing(mixing: Mixing, depth: int) -> Mapping[str, Any]:
     if isinstance(mixing, Mapping):
         return mixing
-    if isinstance(mixing, (int, float)):
+    if isinstance(mixing, Real) and not isinstance(mixing, bool):
         return {"type": "constant", "value": float(mixing)}
-    return {"type": "custom", "values": np.asarray(mixing).tolist()}
+    try:
+        schedule = mixing if isinstance(mixing, MixingSchedule) else MixingSchedule.custom(mixing)
+    except InputError as error:
+        raise SpecError(one_line(f"mixing: {error}")) from error
+    if schedule.depth != depth:
+        raise SpecError(f"mixing has {schedule.depth} layers; the spec has {depth}")
+    return schedule.describe()
 
 
-def _require_count(value: int, what: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise SpecError(f"{what} is {value!r}; a whole number of at least {least} is required")
+def _layer_has_content(layer: Layer) -> bool:
+    if "alibi" in layer:
+        return bool(np.any(layer["alibi"].get("diagonal", 0.0)))
+    return any(
+        head.get("diagonal", 0.0) != 0.0
+        or head.get("key") is not None
+        or head.get("sink") is not None
+        for head in layer["heads"]
+    )
 
 
-def _plain(value: Any) -> Any:
-    """Return nested mappings, sequences and NumPy numbers as plain JSON values."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+def _without_content(layer: Layer) -> dict[str, Any]:
+    bare = dict(layer)
+    if "alibi" in bare:
+        bank = bare["alibi"]
+        bare["alibi"] = {key: value for key, value in bank.items() if key != "diagonal"}
+    else:
+        bare["heads"] = [
+            {key: head[key] for key in ("weight", "position") if key in head}
+            for head in bare["heads"]
+        ]
+    return bare
+
+
+def _provenance(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"provenance is {shown(value)}; a mapping is required")
+    copied: dict[str, Any] = plain(value, "provenance", booleans=True)
+    return copied
+
+
+def _count(value: Any, what: str, least: int, most: int) -> int:
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
+        raise SpecError(
+            f"{what} is {shown(value)}; a whole number from {least} to {most} is required"
+        )
+    return int(value)
