@@ -105,6 +105,14 @@ def test_a_start_token_makes_windows_take_one_token_less() -> None:
     assert Measurement(manifest, arrays).windows == 4
 
 
+def test_two_special_tokens_make_windows_take_two_tokens_less() -> None:
+    manifest, arrays = make_parts()
+    manifest["windows"].update(first_token_is_bos=True, starts=[[0, 0], [0, 6], [0, 12], [2, 5]])
+    assert "overlap" in refused(manifest, arrays)
+    manifest["windows"].update(prefix=2, packed=True)
+    assert Measurement(manifest, arrays).windows == 4
+
+
 @pytest.mark.parametrize(
     "name", [n for n, s in ARRAYS.items() if s.required] + [influence_array("gradient")]
 )

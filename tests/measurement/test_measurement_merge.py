@@ -102,6 +102,7 @@ def with_slope(manifest: dict[str, Any], arrays: Arrays) -> None:
         (lambda m, a: m["model"].update(revision="abc"), ["model.revision", "None", "'abc'"]),
         (lambda m, a: m["text"].update(sha256="cd" * 32), ["text.sha256", "abab", "cdcd"]),
         (lambda m, a: m["windows"].update(first_token_is_bos=True), ["False", "True"]),
+        (lambda m, a: m["windows"].update(packed=True), ["windows.packed", "nothing", "True"]),
         (lambda m, a: m["libraries"].update(torch="1"), ["libraries", "'torch': '1'"]),
         (lambda m, a: m.update(posbias_version="9"), ["posbias_version", "'0.1.0'", "'9'"]),
         (with_slope, ["position.slopes", "(2, 1)", "0.25", "0.75"]),

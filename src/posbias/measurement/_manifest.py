@@ -20,7 +20,7 @@ from posbias.measurement.schema import (
     KeySpec,
 )
 
-__all__ = ["check_manifest", "check_version", "plain_copy", "value_at"]
+__all__ = ["check_manifest", "check_version", "plain_copy", "text_tokens", "value_at"]
 
 _LIBRARIES = ("torch", "transformers", "numpy", "python")
 _CHECK_KEYS = {"passed", "value", "tolerance"}
@@ -101,8 +101,17 @@ def value_at(manifest: Mapping[str, Any], path: str) -> Any:
     return value
 
 
+def text_tokens(windows: Mapping[str, Any]) -> int:
+    """Return how many tokens of the text one window takes: its length less the special tokens."""
+    prefix = windows.get("prefix", int(windows["first_token_is_bos"]))
+    return int(windows["length"]) - int(prefix)
+
+
 class _Missing:
     """Stands for a key that is not there (None is a value)."""
+
+    def __repr__(self) -> str:
+        return "nothing"
 
 
 _MISSING = _Missing()
@@ -154,7 +163,7 @@ def _check_starts(windows: Mapping[str, Any]) -> None:
             f"windows.starts has {len(starts)} entries, windows.count is {count}; one per window "
             "is required"
         )
-    taken = length - int(windows["first_token_is_bos"])
+    taken = text_tokens(windows)
     for (document, offset), (next_document, next_offset) in pairwise(starts):
         if (next_document, next_offset) <= (document, offset):
             raise ArtifactError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.errors import InputError
-from posbias.measurement._manifest import value_at
+from posbias.measurement._manifest import text_tokens, value_at
 from posbias.measurement.artifact import Measurement
 from posbias.measurement.schema import MANIFEST, array_spec
 
@@ -23,7 +23,8 @@ def merge(measurements: Sequence[Measurement]) -> Measurement:
     The result does not depend on the order of the arguments: windows are ordered by document and
     offset, sums are added in the order of the first window of each part. Arrays per window equal
     those of a single run exactly; sums over windows up to the rounding of another order of
-    summation.
+    summation. Packed windows, which may span documents, are checked for overlap within the
+    document of their start only.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def _check_arrays(first: Measurement, other: Measurement) -> None:
 def _check_disjoint(
     starts: list[tuple[int, ...]], parts: list[Measurement], windows: dict[str, Any]
 ) -> None:
-    taken = windows["length"] - int(windows["first_token_is_bos"])
+    taken = text_tokens(windows)
     for (document, offset, p), (next_document, next_offset, q) in pairwise(starts):
         if document == next_document and next_offset < offset + taken:
             raise InputError(

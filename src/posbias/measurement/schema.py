@@ -315,6 +315,14 @@ MANIFEST: Mapping[str, KeySpec] = {
     "windows.first_token_is_bos": KeySpec(
         "flag", "whether position 0 holds the start token instead of a token of the text"
     ),
+    "windows.prefix": KeySpec(
+        "integer",
+        "number of special tokens that begin every window; 1 or 0 by first_token_is_bos if absent",
+        required=False,
+    ),
+    "windows.packed": KeySpec(
+        "flag", "whether windows may span documents; false if absent", required=False
+    ),
     "libraries": KeySpec("versions", "object of versions: torch, transformers, numpy, python"),
     "command": KeySpec("texts", "argument list of the command", nullable=True, setting=False),
     "preflight": KeySpec(
