@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ def spearman(p: ProfileLike, q: ProfileLike) -> float:
 
     a, b = (rankdata(x) for x in _pair(p, q))
     a, b = a - a.mean(), b - b.mean()
-    scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b / scale) if scale > 0.0 else float("nan")
 
 
