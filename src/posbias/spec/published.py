@@ -109,8 +109,11 @@ def _layers(sections: Mapping[str, Mapping[str, Any]], depth: int) -> list[dict[
             f"attention_config.head_weights[{row}][{column}] is {weights[row, column]:g}; "
             "non-negative weights are required"
         )
-    shared = {"mask": _mask(sections["mask_config"]), "temperature": _temperature(attention)}
-    entry = _signed_layer if shared["mask"]["type"] == "full" else _bank_layer
+    if not weights.any(axis=1).all():
+        raise SpecError("attention_config.head_weights are all 0 in a layer; one must be positive")
+    mask = _mask(sections["mask_config"])
+    shared = {"mask": mask, "temperature": _temperature(attention)}
+    entry = _signed_layer if mask["type"] == "full" else _bank_layer
     return [
         {**entry(*(array[t % len(array)] for array in (slopes, diagonal, weights))), **shared}
         for t in range(max(len(slopes), len(diagonal), len(weights)))
