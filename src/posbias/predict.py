@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -254,8 +255,6 @@ def _checked_query(query: int, n: int) -> int:
 
 
 def _profile(plan: _Plan, name: str, query: int) -> Profile:
-    from posbias import __version__  # the package imports this module before it is complete
-
     if name == "uniform":
         mass = np.where(np.arange(plan.n) <= query, 1.0 / (query + 1), 0.0)
         profile = Profile(mass, quantity="uniform")
@@ -266,6 +265,13 @@ def _profile(plan: _Plan, name: str, query: int) -> Profile:
         "variant": name,
         "n": plan.n,
         "query": query,
-        "posbias_version": __version__,
+        "posbias_version": _version(),
     }
     return replace(profile, name=name, origin=origin)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("posbias")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
