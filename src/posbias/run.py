@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbias.compare import Comparison, compare
-from posbias.predict import predict
-
 from posbias.atomic import atomic_directory, refuse_existing
+from posbias.compare import Comparison, compare
 from posbias.measurement import Measurement
+from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
 
 if TYPE_CHECKING:
@@ -177,8 +175,7 @@ def _write(result: RunResult, figure: Figure, folder: Path) -> None:
     write_csv(result.profiles, folder / "profiles.csv")
     write_json(result.profiles, folder / "profiles.json")
     result.comparison.write_csv(folder / "comparison.csv")
-    text = json.dumps(result.comparison.as_dict(), indent=2, allow_nan=False)
-    (folder / "comparison.json").write_text(text + "\n", encoding="utf-8")
+    result.comparison.write_json(folder / "comparison.json")
     save_figure(figure, folder / "figure.png")
     save_figure(figure, folder / "figure.svg")
 

@@ -13,7 +13,6 @@ from posbias.errors import InputError
 
 if TYPE_CHECKING:
     from posbias.profile import Profile, ProfileSet
-    from posbias.spec import Spec
 
 __all__ = ["load_measured", "load_predicted"]
 
@@ -83,30 +82,15 @@ def load_predicted(paths: Sequence[Path]) -> ProfileSet:
 
 
 def _predictions(path: Path) -> list[tuple[str, Profile]]:
-    from posbias.measurement import Measurement
-
     if _holds_profiles(path):
         from posbias.profile_files import read_profiles
 
         profiles = read_profiles(path)
-        return [(name, p) for name, p in profiles.items() if name != MEASURED] or [
-            *profiles.items()
-        ]
-    source = load_source(path)
-    if isinstance(source, Measurement):
-        from posbias.predict import predict
+        others = [(name, p) for name, p in profiles.items() if name != MEASURED]
+        return others or list(profiles.items())
+    from posbias.predict import predict
 
-        return list(predict(source).items())
-    return [(_variant(source), source.rollout().profile())]
-
-
-def _variant(spec: Spec) -> str:
-    """Return the variant that a spec describes as it stands."""
-    import numpy as np
-
-    is_bare = bool(np.all(np.asarray(spec.rollout().schedule.values) == 1.0))
-    name = "attention-only" if is_bare else "residual"
-    return f"{name}+content" if spec.has_content else name
+    return list(predict(load_source(path)).items())
 
 
 def _holds_profiles(path: Path) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from posbias.compare import Comparison
     from rich.table import Table
 
+    from posbias.compare import Comparison
     from posbias.profile import Profile
 
 __all__ = ["comparison_table", "plain_table", "shape_table", "shown_name", "sparkline"]
@@ -18,6 +18,8 @@ __all__ = ["comparison_table", "plain_table", "shape_table", "shown_name", "spar
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-~=+*#"
 _BINS = 32
+_LOWEST_SHARE = 0.25
+_HIGHEST_SHARE = 16.0
 
 
 def comparison_table(comparison: Comparison, *, title: str = "") -> Table:
@@ -42,14 +44,13 @@ def shape_table(profiles: Mapping[str, Profile], *, title: str = "") -> Table:
     """Return the table of the shape figures of profiles, each with its curve in characters."""
     from posbias.metrics import shape_figures
 
-    scale = _log_range(profiles)
     levels = _BLOCKS if _can_print(_BLOCKS) else _ASCII
     rows = []
     for name, profile in profiles.items():
         shape = shape_figures(profile)
         cells = [shown_name(name), *_shape_cells(shape.primacy, shape.recency)]
         cells += [str(shape.trough_position), f"{shape.mean_position:.1f}"]
-        cells += ["yes" if shape.is_u_shaped else "no", sparkline(profile, scale, levels)]
+        cells += ["yes" if shape.is_u_shaped else "no", sparkline(profile, levels)]
         rows.append(cells)
     headers = ["variant", "primacy", "recency", "trough", "mean", "U-shaped", "profile (log)"]
     return plain_table(headers, rows, title=title)
@@ -87,36 +88,26 @@ def shown_name(variant: str) -> str:
     return "fixed 1/2" if variant == "fixed-half" else variant
 
 
-def sparkline(profile: Profile, limits: tuple[float, float], levels: str = _BLOCKS) -> str:
+def sparkline(profile: Profile, levels: str = _BLOCKS) -> str:
     """Return a profile as a line of characters whose height is logarithmic.
+
+    The scale is the same for every profile of every length: from a quarter of the uniform share
+    to 16 times that share, beyond which curves stay at the lowest and the highest character.
 
     Parameters
     ----------
     profile : Profile
         The curve; bins of equal width show their mean mass.
-    limits : tuple of float
-        Natural logarithms of the mass at the bottom and at the top.
     levels : str
         Characters from the lowest to the highest.
     """
     import numpy as np
 
-    bins = np.array_split(profile.mass, min(_BINS, profile.n))
-    means = np.array([part.mean() for part in bins])
-    low, high = limits
-    heights = (np.log(np.maximum(means, np.exp(low))) - low) / max(high - low, 1e-12)
-    index = np.clip((heights * len(levels)).astype(int), 0, len(levels) - 1)
+    bins = np.array_split(profile.mass * profile.n, min(_BINS, profile.n))
+    shares = np.maximum([part.mean() for part in bins], _LOWEST_SHARE)
+    heights = np.log(shares / _LOWEST_SHARE) / np.log(_HIGHEST_SHARE / _LOWEST_SHARE)
+    index = np.minimum(heights * len(levels), len(levels) - 1).astype(int)
     return "".join(levels[k] for k in index)
-
-
-def _log_range(profiles: Mapping[str, Profile]) -> tuple[float, float]:
-    """Return the range of a shared logarithmic scale; vanishing mass falls to the bottom."""
-    import numpy as np
-
-    n = next(iter(profiles.values())).n
-    masses = np.concatenate([profile.mass for profile in profiles.values()])
-    visible = masses[masses >= 1e-2 / n]
-    return float(np.log(visible.min())), float(np.log(min(visible.max(), 30.0 / n)))
 
 
 def _can_print(characters: str) -> bool:

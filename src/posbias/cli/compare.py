@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli._options import Csv, Debug, Figure, Json, Overwrite
-from posbias.cli._outputs import STDOUT, check_outputs, show_table, write_figure, write_json
+from posbias.cli._outputs import STDOUT, check_outputs, show_table, write_figure
 
 __all__ = ["compare"]
 
@@ -60,9 +60,8 @@ def compare(
     """
     del debug
     check_outputs(csv, json, overwrite=overwrite, figure=figure)
-    from posbias.compare import compare as compare_profiles
-
     from posbias.cli._profiles import load_measured, load_predicted
+    from posbias.compare import compare as compare_profiles
 
     reference = load_measured(measured, column)
     predictions = load_predicted(predicted)
@@ -70,7 +69,7 @@ def compare(
     if csv is not None:
         comparison.write_csv(csv, overwrite=overwrite)
     if json is not None:
-        write_json(comparison.as_dict(), json, overwrite=overwrite)
+        comparison.write_json(json, overwrite=overwrite)
     if STDOUT not in (csv, json):
         from posbias.cli._tables import comparison_table
 

@@ -62,7 +62,6 @@ def predict(  # noqa: PLR0913  one parameter per option
     del debug
     check_outputs(csv, json, overwrite=overwrite, figure=figure)
     from posbias.predict import predict as predict_profiles
-
     from posbias.profile_files import write_csv, write_json
 
     profiles = predict_profiles(

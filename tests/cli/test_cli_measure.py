@@ -1,0 +1,269 @@
+"""posbias measure and posbias run: what they write, and every bad input in one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from posbias.cli import main
+
+torch.set_num_threads(1)
+
+SMALL = ["--length", "24", "--windows", "3"]
+VARIANTS = [
+    "attention-only",
+    "residual",
+    "residual+content",
+    "residual+measured",
+    "fixed-half",
+    "uniform",
+]
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    assert main(["run", "--out", str(out), "--quiet", *SMALL]) == 0
+    return out
+
+
+def read_csv(path: Path) -> list[list[str]]:
+    return [line.split(",") for line in path.read_text().splitlines()]
+
+
+def failed(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 2) -> str:
+    """Run a command that must fail with one line on stderr, and return that line."""
+    capsys.readouterr()
+    assert main(words) == code
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.startswith("posbias: error: ")]
+    assert captured.err.splitlines()[-1:] == lines, captured.err
+    assert captured.out == ""
+    return lines[0]
+
+
+def test_run_writes_everything(run_directory: Path) -> None:
+    assert sorted(p.name for p in run_directory.iterdir()) == [
+        "comparison.csv",
+        "comparison.json",
+        "figure.png",
+        "figure.svg",
+        "measurement",
+        "profiles.csv",
+        "profiles.json",
+    ]
+    assert sorted(p.name for p in (run_directory / "measurement").iterdir()) == [
+        "arrays.safetensors",
+        "manifest.json",
+    ]
+
+
+def test_profiles_are_distributions_of_every_variant(run_directory: Path) -> None:
+    rows = read_csv(run_directory / "profiles.csv")
+    assert rows[0] == ["position", "measured", *VARIANTS]
+    table = np.array(rows[1:], dtype=float)
+    assert np.array_equal(table[:, 0], np.arange(24))
+    assert np.allclose(table[:, 1:].sum(axis=0), 1.0, atol=1e-9)
+
+
+def test_csv_and_json_hold_the_same_numbers(run_directory: Path) -> None:
+    rows = read_csv(run_directory / "profiles.csv")
+    document = json.loads((run_directory / "profiles.json").read_text())
+    for k, profile in enumerate(document["profiles"]):
+        assert profile["name"] == rows[0][k + 1]
+        assert profile["mass"] == [float(row[k + 1]) for row in rows[1:]]
+
+
+def test_comparison_is_that_of_the_written_profiles(run_directory: Path) -> None:
+    rows = read_csv(run_directory / "profiles.csv")
+    table = np.array(rows[1:], dtype=float)
+    document = json.loads((run_directory / "comparison.json").read_text())
+    assert [row["variant"] for row in document["rows"]] == VARIANTS
+    for k, row in enumerate(document["rows"]):
+        gap = np.cumsum(table[:, 2 + k]) - np.cumsum(table[:, 1])
+        assert row["w1"] == pytest.approx(np.abs(gap[:-1]).sum() / 23, abs=1e-12)
+        assert row["primacy"] == pytest.approx(table[:3, 2 + k].sum(), abs=1e-12)
+
+
+def test_table_goes_to_stdout_and_progress_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--out", str(tmp_path / "a"), *SMALL]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    names = ["measured", *VARIANTS[:4], "fixed 1/2", "uniform"]
+    places = [next(k for k, line in enumerate(lines) if line.startswith(f"  {n} ")) for n in names]
+    assert places == sorted(places)
+    assert "W1" in captured.out
+    assert "windows" in captured.err
+    assert "\x1b" not in captured.out
+
+
+def test_json_and_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--out", str(tmp_path / "a"), "--json", "-q", *SMALL]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert captured.err == ""
+    assert document["model"] == "embedded:bloom"
+    assert document["windows"] == 3
+    assert [row["variant"] for row in document["rows"]] == VARIANTS
+
+
+def test_two_runs_write_the_same_profiles_and_figures(run_directory: Path, tmp_path: Path) -> None:
+    assert main(["run", "--out", str(tmp_path / "a"), "-q", *SMALL]) == 0
+    for name in ("profiles.csv", "comparison.csv", "comparison.json", "figure.png", "figure.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (run_directory / name).read_bytes(), name
+
+
+def test_later_steps_start_from_the_files(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measurement = str(run_directory / "measurement")
+    capsys.readouterr()
+    assert main(["predict", measurement, "--csv", str(tmp_path / "p.csv")]) == 0
+    ours = read_csv(tmp_path / "p.csv")
+    theirs = read_csv(run_directory / "profiles.csv")
+    assert [row[1:] for row in ours] == [row[2:] for row in theirs]
+    assert main(["compare", measurement, str(tmp_path / "p.csv"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows == json.loads((run_directory / "comparison.json").read_text())["rows"]
+
+
+def test_a_run_directory_stands_for_its_measurement(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = []
+    for path in (run_directory, run_directory / "measurement"):
+        capsys.readouterr()
+        assert main(["predict", str(path), "--csv", "-"]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+
+
+def test_existing_output_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("posbias.measure.runner"), "measure", None)
+    (tmp_path / "keep").write_text("mine")
+    for command in (["run"], ["measure", "embedded:bloom", "embedded"]):
+        line = failed([*command, "--out", str(tmp_path), *SMALL], capsys)
+        assert "exists" in line
+        assert "--overwrite" in line
+    assert (tmp_path / "keep").read_text() == "mine"
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "a"
+    assert main(["run", "--out", str(out), "-q", *SMALL]) == 0
+    again = ["run", "--out", str(out), "-q", "--overwrite", "--seed", "5", *SMALL]
+    assert main(again) == 0
+    assert (out / "profiles.csv").read_text() != (run_directory / "profiles.csv").read_text()
+    (out / "thesis.txt").write_text("mine")
+    assert "not made by posbias" in failed(again, capsys)
+    assert (out / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--length", "1"], "length"),
+        (["--length", "100000"], "100000"),
+        (["--windows", "0"], "windows"),
+        (["--batch-size", "0"], "batch_size"),
+        (["--seed", "-1"], "seed"),
+        (["--device", "abacus"], "abacus"),
+    ],
+)
+def test_numbers_out_of_range(
+    options: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["measure", "embedded:bloom", "embedded", "--out", str(out), *SMALL, *options]
+    assert part in failed(words, capsys)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("short.txt", b"too short", "short.txt"),
+        ("empty.txt", b"", "empty.txt"),
+        ("binary.txt", bytes(range(256)) * 40, "binary.txt"),
+        ("latin.txt", "déjà vu ".encode("latin-1") * 400, "latin.txt"),
+        ("lines.jsonl", b'{"body": "words"}\n', "text"),
+        ("broken.jsonl", b'{"text": \n', "broken.jsonl"),
+        (None, None, "missing.txt"),
+    ],
+)
+def test_bad_text(
+    name: str | None,
+    content: bytes | None,
+    part: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / (name or "missing.txt")
+    if content is not None:
+        path.write_bytes(content)
+    out = tmp_path / "out"
+    words = ["measure", "embedded:bloom", str(path), "--out", str(out), *SMALL]
+    assert part in failed(words, capsys)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "model", ["./no-such-folder", "embedded:gpt", "package:no_such_package", "a b c"]
+)
+def test_unknown_model(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["measure", model, "embedded", "--out", str(tmp_path / "out"), *SMALL]
+    assert model.rsplit(":", maxsplit=1)[-1] in failed(words, capsys)
+
+
+def test_encoder_only_model_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import BertConfig, BertModel
+
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=20, intermediate_size=8, **small)
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    words = ["measure", str(tmp_path / "bert"), "embedded", "--out", str(tmp_path / "o"), *SMALL]
+    assert "bert" in failed(words, capsys, code=3)
+
+
+def test_overflow_in_half_precision_names_the_dtype_and_exits_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from posbias.models.loading import load_model
+
+    loaded = load_model("embedded:bloom")
+    with torch.no_grad():
+        for block in loaded.model.transformer.h:
+            block.self_attention.dense.weight.mul_(1e6)
+    loaded.model.save_pretrained(tmp_path / "loud")
+    loaded.tokenizer.save_pretrained(tmp_path / "loud")
+    words = ["measure", str(tmp_path / "loud"), "embedded", "--out", str(tmp_path / "o"), *SMALL]
+    line = failed([*words, "--dtype", "float16"], capsys, code=3)
+    assert "float16" in line
+    assert not (tmp_path / "o").exists()
+
+
+def test_tampered_and_truncated_measurements(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, spoil in {
+        "arrays.safetensors": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        "manifest.json": lambda data: data[: len(data) // 2],
+    }.items():
+        copy = tmp_path / name.split(".")[0]
+        copy.mkdir()
+        for file in (run_directory / "measurement").iterdir():
+            data = file.read_bytes()
+            (copy / file.name).write_bytes(spoil(data) if file.name == name else data)
+        for words in (["predict", str(copy)], ["compare", str(copy), str(run_directory)]):
+            assert str(copy) in failed(words, capsys)
