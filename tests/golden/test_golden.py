@@ -20,6 +20,8 @@ FOLDER = Path(os.environ.get("POSBIAS_REFERENCE", ROOT.parent / "shared" / "refe
 GOLDEN = Path(os.environ.get("POSBIAS_GOLDEN", FOLDER / "golden.json"))
 CASES = json.loads(GOLDEN.read_text())["cases"] if GOLDEN.is_file() else []
 
+# The published curve has 9 decimals, the oracle measured distances to the unrounded one.
+PUBLISHED_ROUNDING = 1e-8
 # Below this, values are compared absolutely; kernels flush denormals.
 SMALLEST = 1e-250
 
@@ -51,6 +53,8 @@ def closeness(case: Mapping[str, Any]) -> Any:
 
     def close(expected: float, actual: float, path: str) -> bool:
         error = abs(actual - expected)
+        if path == ".w1_to_measured":
+            return error <= PUBLISHED_ROUNDING
         if case["kind"] == "large_n" and ".cdf" not in path:
             return error <= (tolerance * abs(expected) if abs(expected) > SMALLEST else SMALLEST)
         return error <= tolerance * max(1.0, abs(expected))

@@ -295,9 +295,9 @@ class _Matching:
             return "not checked: the matrices of this length do not fit; restrict n"
         if len(self.layers_a) != len(self.layers_b):
             return "no layers of a can be matched with those of b"
-        bad = [x for x in range(len(self.layers_a)) if not self._is_ordered(x, x)]
-        return f"layer {self.layers_a[bad[0]] + 1} is not"
+        bad = next(x for x in range(len(self.layers_a)) if not self._is_ordered(x, x))
+        return f"layer {self.layers_a[bad] + 1} is not"
 
     def _first_not_monotone(self) -> str:
-        bad = [s for s in self.layers_b if not self.b.is_monotone(s)]
-        return f"layer {bad[0] + 1} of b is not" if bad else "a layer of a is not"
+        bad = next((s for s in self.layers_b if not self.b.is_monotone(s)), None)
+        return "a layer of a is not" if bad is None else f"layer {bad + 1} of b is not"
