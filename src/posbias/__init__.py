@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from posbias.compare import compare
 from posbias.measure import measure
 from posbias.predict import predict
+from posbias.version import __version__
 
 if TYPE_CHECKING:
     from posbias.compare import Comparison
@@ -39,14 +40,13 @@ __all__ = [
     "ProfileSet",
     "Rollout",
     "Spec",
+    "__version__",
     "compare",
     "load_spec",
     "measure",
     "merge",
     "predict",
 ]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Comparison": "posbias.compare",

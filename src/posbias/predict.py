@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from posbias.measurement import Measurement
 from posbias.profile import Profile, ProfileSet
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec, load_spec
+from posbias.version import __version__
 
 __all__ = ["VARIANTS", "Source", "predict"]
 
@@ -265,13 +265,6 @@ def _profile(plan: _Plan, name: str, query: int) -> Profile:
         "variant": name,
         "n": plan.n,
         "query": query,
-        "posbias_version": _version(),
+        "posbias_version": __version__,
     }
     return replace(profile, name=name, origin=origin)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("posbias")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"

@@ -6,7 +6,6 @@ import platform
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from posbias.measurement.schema import FORMAT, VERSION
 from posbias.models.architectures import text_config
 from posbias.models.preflight import CheckedModel
 from posbias.models.state import attention_implementation
+from posbias.version import __version__
 
 __all__ = ["Origin", "build_manifest"]
 
@@ -60,7 +60,7 @@ def build_manifest(
     return {
         "format": FORMAT,
         "version": VERSION,
-        "posbias_version": _version("posbias"),
+        "posbias_version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": _model(checked, origin),
         "tokenizer": {"id": origin.tokenizer_id, "adds_bos": origin.adds_bos},
@@ -105,10 +105,3 @@ def _model(checked: CheckedModel, origin: Origin) -> dict[str, Any]:
         "dtype": str(checked.sites.dtype).removeprefix("torch."),
         "attention_implementation": attention_implementation(model),
     }
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "unknown"
