@@ -23,11 +23,13 @@ from posbias.kernels import (
     DenseKernel,
     Head,
     LagTable,
+    PrefixLM,
     Sink,
     SlidingWindow,
 )
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.theory import compare_rollouts
+from posbias.theory.logit_order import is_logit_order
 
 EXACT = 1e-12
 
@@ -236,3 +238,41 @@ def test_a_verdict_is_serialisable():
     stack = rollout([np.eye(3)], [0.5])
     text = json.dumps(compare_rollouts(stack, stack).as_dict())
     assert json.loads(text)["order"]["direction"] == "neither"
+
+
+def test_rows_ordered_by_logits_are_ordered_in_the_matrices():
+    shown = 0
+    for rng in draws(17):
+        n = int(rng.integers(2, 12))
+        heads = []
+        for _ in range(2):
+            slope, diagonal = float(rng.uniform(-0.2, 0.5)), float(rng.normal())
+            sink = Sink(int(rng.integers(0, 3)), float(rng.normal()))
+            heads.append(Head(ALiBi(slope), diagonal=diagonal, sink=sink, weight=1.5))
+        first = AttentionKernel(n, heads[:1], mask=SlidingWindow(int(rng.integers(1, n + 1))))
+        second = AttentionKernel(n, heads[1:], mask=SlidingWindow(int(rng.integers(1, n + 1))))
+        if is_logit_order(first, second):
+            shown += 1
+            assert worst_rise(first.toarray(), second.toarray()) <= EXACT
+    assert 10 < shown < 200
+
+
+def test_kernels_that_look_ahead_beside_causal_ones():
+    ahead = AttentionKernel(8, (Head(),), mask=PrefixLM(4))
+    causal = AttentionKernel(8, (Head(),))
+    schedule = MixingSchedule.constant(1, 0.5)
+    verdict = compare_rollouts(Rollout([causal], schedule), Rollout([ahead], schedule), row=2)
+    assert verdict.guaranteed
+    assert worst_rise(causal.toarray(), ahead.toarray()) <= EXACT
+    # A causal layer over one that looks ahead but is monotone still moves everything earlier.
+    inserted = Rollout([ahead, causal], MixingSchedule([0.5, 0.5]))
+    verdict = compare_rollouts(inserted, Rollout([ahead], schedule))
+    assert verdict.guaranteed
+    assert worst_rise(inserted.matrix(), Rollout([ahead], schedule).matrix()) <= EXACT
+
+
+def test_the_first_row_never_moves():
+    a, b = (rollout([random_kernel(np.random.default_rng(1), 5)], [x]) for x in (0.2, 0.9))
+    verdict = compare_rollouts(a, b, row=0)
+    assert verdict.guaranteed
+    assert verdict.order.direction == "neither"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posbias.errors import InputError
 from posbias.rollout import Rollout
 from posbias.theory.closed_forms import poisson_binomial
+from posbias.theory.layers import is_causal
 from posbias.theory.logit_order import is_content_change
 from posbias.theory.order import ORDER_TOLERANCE, StochasticOrder, stochastic_order
 from posbias.theory.transitions import EXACT, CdfCache, Transitions
@@ -102,7 +103,8 @@ def compare_rollouts(
         )
     query = row % a.n
     order = stochastic_order(a.profile(query), b.profile(query), tolerance=tolerance)
-    first, second = (Transitions(x, query, cache=cache) for x in (a, b))
+    size = query + 1 if is_causal(a) and is_causal(b) else a.n
+    first, second = (Transitions(x, size, cache=cache) for x in (a, b))
     changes = _changes(first, second)
     tries = (_shared_kernel_route, _shared_jump_route, _monotone_route)
     hypotheses, suffix = _first_success(tries, first, second)
@@ -231,7 +233,8 @@ def _monotone_route(a: Transitions, b: Transitions) -> tuple[Hypotheses, str]:
     room = Hypothesis(
         "a has at least as many layers that move", extra >= 0, f"{-extra} more in b" * (extra < 0)
     )
-    causal = Hypothesis("inserted layers are causal", extra <= 0 or a.is_causal)
+    insertable = sum(a.kernels[t].is_causal for t in layers_a)
+    causal = Hypothesis("inserted layers are causal", extra <= insertable)
     if not (room.holds and causal.holds):
         return (room, causal), ""
     found = _Matching(a, b, layers_a, layers_b).find()
@@ -276,7 +279,7 @@ class _Matching:
             for x in range(y, y + extra + 1):
                 if (x, y) not in reached:
                     continue
-                if x < y + extra:
+                if x < y + extra and self.a.kernels[self.layers_a[x]].is_causal:
                     reached.add((x + 1, y))
                 if y < y_top and x < x_top and allowed(x, y):
                     reached.add((x + 1, y + 1))

@@ -34,16 +34,16 @@ class Transitions:
     ----------
     rollout : Rollout
         Any kernels and schedule.
-    row : int
-        Query, 0..n-1. Causal kernels keep its walk in the rows 0..row; others reach all rows.
+    size : int
+        Number of rows that the query can reach: row + 1 under causal kernels, else n.
     cache : dict, optional
         Row distribution functions by kernel, to share between rollouts with common kernels.
     """
 
-    def __init__(self, rollout: Rollout, row: int, *, cache: CdfCache | None = None) -> None:
+    def __init__(self, rollout: Rollout, size: int, *, cache: CdfCache | None = None) -> None:
         self.kernels = layer_kernels(rollout)
         self.is_causal = is_causal(rollout)
-        self.size = row + 1 if self.is_causal else rollout.n
+        self.size = size
         values = np.asarray(rollout.schedule.values, dtype=np.float64)
         if values.ndim == 1:
             values = np.repeat(values[:, None], rollout.n, axis=1)
