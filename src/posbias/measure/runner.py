@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from posbias.errors import InputError, ModelError
+from posbias.measure import Progress, Text
 from posbias.measure.accumulators import Accumulator
 from posbias.measure.influence import (
     EmbeddingLeaf,
@@ -40,12 +41,9 @@ from posbias.models.preflight import CheckedModel, check_model
 from posbias.models.sites import input_embedding
 from posbias.models.state import forward_logits, measuring
 
-__all__ = ["Progress", "measure"]
+__all__ = ["measure"]
 
 _SMALL_MODEL = 20_000_000
-
-Progress = Callable[[int, int], None]
-Text = str | os.PathLike[str] | TextCollection | Sequence[str] | NDArray[np.integer[Any]]
 
 
 def measure(
@@ -58,49 +56,7 @@ def measure(
     command: list[str] | None = None,
     **settings: Any,
 ) -> Measurement:
-    """Measure mixing, attention, content and influence of a causal language model.
-
-    Parameters
-    ----------
-    model : str, path, PreTrainedModel, (model, tokenizer) or LoadedModel
-        A name or path (see `posbias.models.loading.load_model`), or a loaded model, which is left
-        exactly as it came.
-    text : str, path, TextCollection, sequence of str, or integer array of shape (D, n)
-        A source for `posbias.measure.text.read_text`, documents, or windows of token ids, which
-        are used as they are (`length`, `windows`, `seed` and the tokenizer do not apply then).
-    tokenizer : tokenizer, optional
-        Of a model that is given without one.
-    options : MeasureOptions, optional
-        All options at once; alternatively each by its name as a keyword.
-    progress : callable, optional
-        Called with the windows done and their total after every batch.
-    command : list of str, optional
-        Argument list to record in the manifest.
-    **settings
-        Fields of `MeasureOptions`.
-
-    Returns
-    -------
-    Measurement
-
-    Raises
-    ------
-    InputError, ModelError, TextError
-        If the input does not fit.
-    UnsupportedModelError, InstrumentationError
-        If the model cannot be measured faithfully or a check fails.
-
-    Notes
-    -----
-    One forward pass, and one backward pass for the influence, per batch; only the logits of the
-    last position are formed. Memory beside the model is ``8 T n^2`` bytes for the kernels, the
-    attention of one layer, and what the gradient needs.
-
-    Examples
-    --------
-    >>> result = measure("embedded:bloom", "embedded", windows=8)   # doctest: +SKIP
-    >>> result.mixing()                                             # doctest: +SKIP
-    """
+    """Measure a model on a text; see `posbias.measure.measure`, which calls this."""
     chosen = _options(options, settings)
     loaded = _load(model, tokenizer, chosen)
     windows, origin = _windows(loaded, text, chosen)

@@ -207,9 +207,10 @@ def _check_finite(logits: Tensor, checks: Preflight) -> None:
 
 
 def _has_position_table(model: nn.Module, sites: ModelSites) -> bool:
-    """Whether the model has a second embedding, one row per position."""
+    """Whether the model adds positions to its embeddings: a second table, learned or fixed."""
     return any(
-        isinstance(module, nn.Embedding) and module is not sites.embedding
+        module is not sites.embedding
+        and (isinstance(module, nn.Embedding) or "Positional" in type(module).__name__)
         for module in model.modules()
     )
 

@@ -87,7 +87,14 @@ def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
                 "implementation other than eager or sdpa, a compiled model, or replaced code"
             )
         update, stream = trace.name_of(site.update), trace.name_of(site.stream)
-        found = _test(trace, update, stream, site.multiplier, sequential=must_be_sequential)
+        found = _test(
+            trace,
+            update,
+            stream,
+            site.multiplier,
+            sequential=must_be_sequential,
+            tolerance=tolerance,
+        )
         if found is None or not found.error <= tolerance:
             shown = "nothing comparable" if found is None else f"relative error {found.error:.3g}"
             raise InstrumentationError(
@@ -144,22 +151,27 @@ def search_sites(model: nn.Module, forward: Forward) -> ModelSites:
 
 
 def _test(
-    trace: Trace, update: str, stream: str, multiplier: float, *, sequential: bool
+    trace: Trace,
+    update: str,
+    stream: str,
+    multiplier: float,
+    *,
+    sequential: bool,
+    tolerance: float,
 ) -> Certificate | None:
-    """Return the better of the sequential and the parallel proof for one claim, or None."""
+    """Return the best proof of one claim, or None; parallel only where nothing reads x + a."""
     x = trace.stream if not stream else trace.output_of(stream)
     if x is None:
         return None
     lineage = trace.attention_lineage()
-    found: Certificate | None = None
-    for event in (e for e in lineage if e.name == update):
-        proofs = list(_sequential(trace, x, event, multiplier, stream))
-        if not sequential:
-            proofs += _parallel(trace, x, event, multiplier, stream)
-        for proof in proofs:
-            if found is None or proof.error < found.error:
-                found = proof
-    return found
+    claimed = [event for event in lineage if event.name == update]
+    best: Certificate | None = None
+    for rule in (_sequential,) if sequential else (_sequential, _parallel):
+        proofs = [p for e in claimed for p in rule(trace, x, e, multiplier, stream)]
+        best = min([*proofs, *([best] if best else [])], key=lambda p: p.error, default=None)
+        if best is not None and best.error <= tolerance:
+            return best
+    return best
 
 
 def _search(trace: Trace, tolerance: float) -> Certificate | None:

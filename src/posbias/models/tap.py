@@ -176,11 +176,18 @@ class AttentionTap(TorchFunctionMode):
                 exact = torch.softmax(logits.detach(), dim=-1, dtype=torch.float32)
             shape = (batch, -1, length, length + extra)
             raw, exact = logits.detach().reshape(shape), exact.reshape(shape)
-            keys, exact = raw[..., :length], exact[..., :length]
-            visible = keys > self._threshold
-            if extra:
-                keys = keys - raw[..., length:]
-            self._hand_on(0, keys, exact, visible)
+            self._count()
+            for start in range(0, length, self._block_rows):
+                stop = min(start + self._block_rows, length)
+                visible = raw[..., start:stop, :length] > self._threshold
+                keys = stop if not bool(visible[..., stop:].any()) else length
+                block = raw[..., start:stop, :keys]
+                if extra:
+                    block = block - raw[..., start:stop, length:]
+                p = exact[..., start:stop, :keys]
+                self._receive(
+                    AttentionRows(self._current, start, block, p, visible[..., :keys], length)
+                )
             self._pending = output.detach().reshape(shape)[..., :length]
         return output
 
@@ -245,11 +252,6 @@ class AttentionTap(TorchFunctionMode):
     def _note_error(self, difference: Tensor) -> None:
         error = float(difference.abs().max())
         self.value_errors[self._current] = max(error, self.value_errors[self._current] or 0.0)
-
-    def _hand_on(self, start: int, logits: Tensor, probabilities: Tensor, visible: Tensor) -> None:
-        self._count()
-        rows = AttentionRows(self._current, start, logits, probabilities, visible, self._shape[1])
-        self._receive(rows)
 
     def _count(self) -> None:
         self.captures[self._current] += 1

@@ -8,6 +8,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
+# Tiny models gain nothing from threads, and the tests run beside each other.
+torch.set_num_threads(1)
+
 VOCABULARY = 97
 HEADS = 12
 _W = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": HEADS}
