@@ -260,13 +260,11 @@ def _describe_mixing(mixing: Mixing, depth: int) -> Mapping[str, Any]:
         return mixing
     if isinstance(mixing, Real) and not isinstance(mixing, bool):
         return {"type": "constant", "value": float(mixing)}
-    try:
-        schedule = mixing if isinstance(mixing, MixingSchedule) else MixingSchedule.custom(mixing)
-    except InputError as error:
-        raise SpecError(one_line(f"mixing: {error}")) from error
-    if schedule.depth != depth:
-        raise SpecError(f"mixing has {schedule.depth} layers; the spec has {depth}")
-    return schedule.describe()
+    if not isinstance(mixing, MixingSchedule):
+        return {"type": "custom", "values": plain(mixing, "mixing")}
+    if mixing.depth != depth:
+        raise SpecError(f"mixing has {mixing.depth} layers; the spec has {depth}")
+    return mixing.describe()
 
 
 def _layer_has_content(layer: Layer) -> bool:
