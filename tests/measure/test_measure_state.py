@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import tiny, token_ids
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from posbias.errors import InputError, InstrumentationError, ModelError
 from posbias.measure import MeasureOptions, measure
@@ -181,3 +182,38 @@ def test_overflow_names_the_type_and_layer():
         model.model.layers[1].self_attn.o_proj.weight.fill_(float("inf"))
     with pytest.raises(InstrumentationError, match="bfloat16"):
         measure(model, token_ids().numpy())
+
+
+def test_text_part_of_a_multimodal_model_is_measured():
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    text = tiny("gemma3")
+    config = Gemma3Config(
+        text_config=text.config.to_dict(), vision_config=vision, mm_tokens_per_image=4
+    )
+    model = Gemma3ForConditionalGeneration(config).eval()
+    model.model.language_model.load_state_dict(text.model.state_dict())
+    model.lm_head.load_state_dict(text.lm_head.state_dict())
+    ids = token_ids(2, 20).numpy()
+    together, alone = measure(model, ids), measure(text, ids)
+    assert together.manifest["run"]["located_by"] == "table"
+    for name in alone.arrays:
+        assert relative(alone.arrays[name], together.arrays[name]) <= 1e-6
+
+
+def test_text_is_cut_into_windows_in_its_order():
+    result = measure("embedded:bloom", "embedded", length=32, windows=5, seed=3)
+    starts = result.manifest["windows"]["starts"]
+    assert starts == sorted(starts)
+    assert result.manifest["model"]["id"] == "embedded:bloom"
+    assert result.manifest["model"]["position_scheme"]["type"] == "alibi"
+    assert result.arrays["mixing.norm.windows"].shape == (5, 8, 32)
+    again = measure("embedded:bloom", "embedded", length=32, windows=5, seed=3, batch_size=1)
+    for name in result.arrays:
+        assert relative(result.arrays[name], again.arrays[name]) <= 1e-5
