@@ -35,7 +35,8 @@ def spec_file(published_dir: Path) -> str:
 def test_help_lists_the_commands_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    listed = [word for line in out.splitlines() for word in line.split()[1:2] if word in COMMANDS]
+    rows = [line.split() for line in out.splitlines() if line.startswith("│ ")]
+    listed = [row[1] for row in rows if row[1] in COMMANDS]
     assert tuple(listed) == COMMANDS
 
 

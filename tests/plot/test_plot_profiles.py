@@ -144,7 +144,7 @@ def test_layer_ticks_start_at_one_and_stay_few(depth: int) -> None:
     ticks = plot_mixing(np.full(depth, 0.2)).get_xticks()
     assert ticks[0] == 1
     assert ticks[-1] <= depth
-    assert len(ticks) <= 8
+    assert len(ticks) <= 9
     assert all(float(t).is_integer() for t in ticks)
 
 

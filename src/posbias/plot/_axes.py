@@ -40,7 +40,7 @@ def legend_below(figure: Figure, ax: Axes) -> None:
 
 def layer_axis(ax: Axes, depth: int) -> None:
     """Set limits, ticks and label of an axis of layers 1..`depth`; there is no layer 0."""
-    step = next(s * 10**k for k in range(9) for s in (1, 2, 5) if s * 10**k * 6 >= depth)
+    step = next(s * 10**k for k in range(9) for s in (1, 2, 5) if s * 10**k * 8 >= depth)
     ticks = [t for t in range(0, depth + 1, step) if t > 1] if step > 1 else range(2, depth + 1)
     margin = 0.2 + 0.03 * depth
     ax.set_xlim(1 - margin, depth + margin)

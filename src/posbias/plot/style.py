@@ -63,17 +63,18 @@ class LineStyle:
 
 
 LINE_STYLES: Mapping[str, LineStyle] = {
-    "measured": LineStyle(INK, "-", 1.5, "measured", 5.0),
+    "measured": LineStyle(INK, "-", 1.4, "measured", 5.0),
     "attention-only": LineStyle("#D55E00", (0, (5, 1.6)), 1.3),
-    "residual": LineStyle("#0072B2", "-", 1.3),
-    "residual+content": LineStyle("#009E73", "-", 1.3),
-    "residual+measured": LineStyle("#CC79A7", "-", 1.3),
+    # These three often lie on each other: a wide line below, a thin one and dashes above it.
+    "residual": LineStyle("#56B4E9", "-", 2.1),
+    "residual+content": LineStyle("#009E73", (0, (3.2, 2.2)), 1.5, "", 3.2),
+    "residual+measured": LineStyle("#CC79A7", "-", 1.1, "", 3.1),
     "fixed-half": LineStyle("#E69F00", (0, (5, 1.4, 1, 1.4)), 1.1, "fixed 1/2"),
     "uniform": LineStyle("#8A8A8A", (0, (1, 1.8)), 1.0, "", 2.0),
 }
 """Style of each variant and of the measured influence, the same in every figure."""
 
-_SPARE_COLOURS = ("#56B4E9", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+_SPARE_COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 _SPARE_DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     "-",
     (0, (4, 1.5)),
