@@ -23,7 +23,7 @@ from posbias.theory.edits import (
 from posbias.theory.guarantees import OrderVerdict, compare_rollouts
 from posbias.theory.layers import layer_kernels
 from posbias.theory.order import mean_position
-from posbias.theory.transitions import CdfCache
+from posbias.theory.transitions import TransitionCache
 
 __all__ = ["FORCES", "Force", "ForcesReport", "Shift", "forces"]
 
@@ -193,8 +193,8 @@ def forces(
             f"strength {strength:g} and query {query} were given; a strength in (0, 1) and a row "
             f"of 0..{rollout.n - 1} are required"
         )
-    work = _Workbench(rollout, query % rollout.n, {})
-    other = work if structured is None else _Workbench(structured, query % structured.n, {})
+    work = _Workbench(rollout, query % rollout.n)
+    other = work if structured is None else _Workbench(structured, query % structured.n)
     return ForcesReport(
         baseline=work.profile,
         query=work.row,
@@ -211,8 +211,9 @@ def forces(
 class _Workbench:
     """A rollout with its profile and the matrices shared by all comparisons."""
 
-    def __init__(self, rollout: Rollout, row: int, cache: CdfCache) -> None:
-        self.rollout, self.row, self.cache = rollout, row, cache
+    def __init__(self, rollout: Rollout, row: int) -> None:
+        self.rollout, self.row = rollout, row
+        self.cache = TransitionCache()
         self.profile = rollout.profile(row)
 
     def shift(self, changed: Rollout) -> Shift:

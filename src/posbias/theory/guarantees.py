@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.errors import InputError
+from posbias.kernels import AttentionKernel
 from posbias.rollout import Rollout
 from posbias.theory.closed_forms import poisson_binomial
 from posbias.theory.layers import is_causal
-from posbias.theory.logit_order import is_content_change
+from posbias.theory.logit_order import is_content_change, same_kernel
 from posbias.theory.order import ORDER_TOLERANCE, StochasticOrder, stochastic_order
-from posbias.theory.transitions import EXACT, CdfCache, Transitions
+from posbias.theory.transitions import EXACT, TransitionCache, Transitions
 from posbias.theory.verdict import POSBIAS, Hypothesis, Verdict
 
 __all__ = ["OrderVerdict", "compare_rollouts"]
@@ -49,7 +50,7 @@ def compare_rollouts(
     *,
     row: int = -1,
     tolerance: float = ORDER_TOLERANCE,
-    cache: CdfCache | None = None,
+    cache: TransitionCache | None = None,
 ) -> OrderVerdict:
     """Check the claim "the profile of a is earlier than the profile of b".
 
@@ -72,8 +73,8 @@ def compare_rollouts(
         Query; negative counts from the end.
     tolerance : float
         Numeric violations up to this size count as rounding.
-    cache : dict, optional
-        Matrices by kernel, kept between calls on rollouts that share kernels.
+    cache : TransitionCache, optional
+        What is known about kernels, kept between calls on rollouts that share some.
 
     Returns
     -------
@@ -145,11 +146,19 @@ def _changes(a: Transitions, b: Transitions) -> str:
     names = []
     if not np.array_equal(a.mixing, b.mixing):
         names.append("T2")
-    changed = [t for t in range(a.depth) if not a.has_kernel(t, b, t)]
+    changed = [t for t in range(a.depth) if _has_changed(a, b, t)]
     if changed:
         content = all(is_content_change(a.kernels[t], b.kernels[t]) for t in changed)
         names.append("T4" if content else "T3")
     return ", ".join(names) or "identity"
+
+
+def _has_changed(a: Transitions, b: Transitions, t: int) -> bool:
+    """Whether layer t has another kernel in b; structured ones are compared by description."""
+    x, y = a.kernels[t], b.kernels[t]
+    if isinstance(x, AttentionKernel) and isinstance(y, AttentionKernel):
+        return not same_kernel(x, y)
+    return not a.has_kernel(t, b, t)
 
 
 def _shared_kernel_route(a: Transitions, b: Transitions) -> tuple[Hypotheses, str]:
@@ -207,7 +216,12 @@ def _shares_jumps(a: Transitions, b: Transitions) -> Hypothesis:
         return Hypothesis(name, False, "not checked: matrices of this length do not fit")
     known: Matrix | None = None
     seen: set[int] = set()
-    for x, t in _moving_layers(a, b):
+    moving = _moving_layers(a, b)
+    # The last row settles most negative answers without the matrices.
+    last = [x.jump_row(t) for x, t in (moving[0], moving[-1])] if moving else []
+    if last and np.any(np.abs(last[0] - last[1]) > EXACT):
+        return Hypothesis(name, False, "the first layer of a and the last of b differ")
+    for x, t in moving:
         if id(x.kernels[t]) in seen:
             continue
         seen.add(id(x.kernels[t]))
@@ -274,16 +288,21 @@ class _Matching:
         """Whether all of b can be matched, over the band of possible insertions."""
         x_top, y_top = len(self.layers_a), len(self.layers_b)
         extra = x_top - y_top
-        reached = {(0, 0)}
-        for y in range(y_top + 1):
-            for x in range(y, y + extra + 1):
-                if (x, y) not in reached:
-                    continue
-                if x < y + extra and self.a.kernels[self.layers_a[x]].is_causal:
-                    reached.add((x + 1, y))
-                if y < y_top and x < x_top and allowed(x, y):
-                    reached.add((x + 1, y + 1))
-        return (x_top, y_top) in reached
+        seen: set[tuple[int, int]] = set()
+        open_ends = [(0, 0)]
+        while open_ends:
+            x, y = open_ends.pop()
+            if (x, y) == (x_top, y_top):
+                return True
+            if (x, y) in seen:
+                continue
+            seen.add((x, y))
+            if x < y + extra and self.a.kernels[self.layers_a[x]].is_causal:
+                open_ends.append((x + 1, y))
+            # Tried first: layers that did not change match at no cost.
+            if y < y_top and x < x_top and allowed(x, y):
+                open_ends.append((x + 1, y + 1))
+        return False
 
     def _is_ordered(self, x: int, y: int) -> bool:
         return self.a.is_row_order(self.layers_a[x], self.b, self.layers_b[y])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,15 +14,26 @@ from posbias.theory.layers import is_causal, layer_kernels
 from posbias.theory.logit_order import is_logit_order, same_kernel
 from posbias.theory.monotone import NUMERIC_LIMIT, row_cdfs
 
-__all__ = ["EXACT", "CdfCache", "Transitions"]
+__all__ = ["EXACT", "TransitionCache", "Transitions"]
 
 EXACT = 1e-12
 """Rounding of row distribution functions below which an order still counts as exact."""
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-CdfCache = dict[tuple[int, int], tuple[Kernel, Matrix]]
-"""Kernel and row distribution functions by identity of the kernel and number of rows."""
+
+
+@dataclass
+class TransitionCache:
+    """What is known about kernels, to share between rollouts that have kernels in common.
+
+    Keys hold the identity of a kernel; the kernel is kept beside, so that it stays taken.
+    """
+
+    kernels: dict[int, Kernel] = field(default_factory=dict)
+    cdfs: dict[tuple[int, int], Matrix] = field(default_factory=dict)
+    moving: dict[tuple[int, int], Vector] = field(default_factory=dict)
+    monotone: dict[tuple[int, int, bytes], bool] = field(default_factory=dict)
 
 
 class Transitions:
@@ -36,11 +49,13 @@ class Transitions:
         Any kernels and schedule.
     size : int
         Number of rows that the query can reach: row + 1 under causal kernels, else n.
-    cache : dict, optional
-        Row distribution functions by kernel, to share between rollouts with common kernels.
+    cache : TransitionCache, optional
+        Shared with other rollouts.
     """
 
-    def __init__(self, rollout: Rollout, size: int, *, cache: CdfCache | None = None) -> None:
+    def __init__(
+        self, rollout: Rollout, size: int, *, cache: TransitionCache | None = None
+    ) -> None:
         self.kernels = layer_kernels(rollout)
         self.is_causal = is_causal(rollout)
         self.size = size
@@ -50,9 +65,8 @@ class Transitions:
         self.mixing: Matrix = values[:, : self.size]
         distinct = len({id(kernel) for kernel in self.kernels})
         self.fits = self.size <= NUMERIC_LIMIT and distinct * self.size**2 <= 2**28
-        self._cdfs: CdfCache = {} if cache is None else cache
-        self._moving: dict[int, Vector] = {}
-        self._monotone: dict[tuple[int, bytes], bool] = {}
+        self._cache = TransitionCache() if cache is None else cache
+        self._cache.kernels.update((id(kernel), kernel) for kernel in self.kernels)
 
     @property
     def depth(self) -> int:
@@ -62,9 +76,10 @@ class Transitions:
     def leaving(self, t: int) -> Vector:
         """Return h_t(i) = lambda_t(i) (1 - A_t[i, i]), shape (size,)."""
         kernel = self.kernels[t]
-        if id(kernel) not in self._moving:
-            self._moving[id(kernel)] = 1.0 - kernel.diagonal()[: self.size]
-        return np.asarray(self.mixing[t] * self._moving[id(kernel)])
+        key = (id(kernel), self.size)
+        if key not in self._cache.moving:
+            self._cache.moving[key] = 1.0 - kernel.diagonal()[: self.size]
+        return np.asarray(self.mixing[t] * self._cache.moving[key])
 
     def is_identity(self, t: int) -> bool:
         """Whether layer t (from 0) leaves every row where it is."""
@@ -72,10 +87,10 @@ class Transitions:
 
     def is_monotone(self, t: int) -> bool:
         """Whether the rows of R_t move later with the query."""
-        key = (id(self.kernels[t]), self.mixing[t].tobytes())
-        if key not in self._monotone:
-            self._monotone[key] = self._decide_monotone(t)
-        return self._monotone[key]
+        key = (id(self.kernels[t]), self.size, self.mixing[t].tobytes())
+        if key not in self._cache.monotone:
+            self._cache.monotone[key] = self._decide_monotone(t)
+        return self._cache.monotone[key]
 
     def is_row_order(self, t: int, other: Transitions, s: int) -> bool:
         """Whether every row of R_t is earlier than the same row of the other's R_s."""
@@ -132,6 +147,13 @@ class Transitions:
         cdfs = self.cdfs(t)
         return bool((cdfs[:-1] - cdfs[1:] >= -EXACT).all())
 
+    def jump_row(self, t: int) -> Vector:
+        """Return the last row of `jump_law`, shape (size,)."""
+        row = np.array(self.kernels[t].row(self.size - 1)[: self.size])
+        row[-1] = 0.0
+        total = row.sum()
+        return np.asarray(row / total if total > 0.0 else np.full(self.size, np.nan))
+
     def jump_law(self, t: int) -> Matrix:
         """Return A_t[i, j] / (1 - A_t[i, i]) for j != i, rows that never move set to nan."""
         array = np.array(self.kernels[t].restrict(self.size).toarray())
@@ -144,7 +166,6 @@ class Transitions:
     def _kernel_cdfs(self, t: int) -> Matrix:
         kernel = self.kernels[t]
         key = (id(kernel), self.size)
-        if key not in self._cdfs:
-            # The kernel is kept beside its matrix, so that its identity stays taken.
-            self._cdfs[key] = (kernel, row_cdfs(kernel.restrict(self.size)))
-        return self._cdfs[key][1]
+        if key not in self._cache.cdfs:
+            self._cache.cdfs[key] = row_cdfs(kernel.restrict(self.size))
+        return self._cache.cdfs[key]
