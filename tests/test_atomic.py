@@ -6,6 +6,8 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,69 @@ def test_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Monk
     target = tmp_path / "x"
     atomic_write_text(target, "text")
     assert target.read_text() == "text"
+    assert names(tmp_path) == ["x"]
+
+
+def test_name_taken_without_hard_links_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", fail_with(errno.EPERM))
+    monkeypatch.setattr(os, "replace", fail_with(errno.EIO))
+    with pytest.raises(PosbiasError, match="cannot write"):
+        atomic_write_text(tmp_path / "x", "text")
+    assert names(tmp_path) == []
+
+
+def test_symbolic_link_is_replaced_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    atomic_write_text(tmp_path / "link", "new", overwrite=True)
+    assert not (tmp_path / "link").is_symlink()
+    assert ((tmp_path / "link").read_text(), (tmp_path / "kept").read_text()) == ("new", "old")
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_impossible_names_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="cannot be the name"):
+        atomic_write_text(path, "text")
+    with pytest.raises(InputError, match="cannot be the name"), atomic_directory(path):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_text_that_is_no_unicode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lone surrogate at character 2"):
+        atomic_write_text(tmp_path / "x", "ab\ud800")
+    assert names(tmp_path) == []
+
+
+def test_unreadable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "d"
+    target.mkdir()
+    monkeypatch.setattr(Path, "iterdir", fail_with(errno.EACCES))
+    with (
+        pytest.raises(PosbiasError, match="Permission denied"),
+        atomic_directory(target, overwrite=True),
+    ):
+        pass
+
+
+def _write_from_process(folder: str, value: int) -> bool:
+    try:
+        atomic_write_text(Path(folder) / "x", str(value) * 9)
+    except OutputExistsError:
+        return False
+    return True
+
+
+def test_one_of_many_processes_wins(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        won = list(pool.map(_write_from_process, [str(tmp_path)] * 6, range(6)))
+    assert sum(won) == 1
+    assert (tmp_path / "x").read_text() == str(won.index(True)) * 9
     assert names(tmp_path) == ["x"]
 
 

@@ -34,6 +34,8 @@ def atomic_write_text(path: str | Path, text: str, *, overwrite: bool = False) -
 
     Raises
     ------
+    InputError
+        If the text is no valid Unicode or `path` cannot be the name of a file.
     OutputExistsError
         If the file exists and `overwrite` is false.
     PosbiasError
@@ -42,7 +44,14 @@ def atomic_write_text(path: str | Path, text: str, *, overwrite: bool = False) -
     if str(path) == STDOUT:
         sys.stdout.write(text)
         return
-    atomic_write_bytes(path, text.encode("utf-8"), overwrite=overwrite)
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"cannot write {path}: the text has a lone surrogate at character {error.start}; "
+            "valid Unicode is required"
+        ) from error
+    atomic_write_bytes(path, data, overwrite=overwrite)
 
 
 def atomic_write_bytes(path: str | Path, data: bytes, *, overwrite: bool = False) -> None:
@@ -50,22 +59,23 @@ def atomic_write_bytes(path: str | Path, data: bytes, *, overwrite: bool = False
 
     The data goes to a temporary file in the same folder, is flushed to the disk and then renamed.
     Without `overwrite` the rename is a hard link, which fails if another process was faster.
+    With it a symbolic link at `path` is replaced, not followed.
 
     Raises
     ------
     InputError
-        If `path` is a folder.
+        If `path` is a folder or cannot be the name of a file.
     OutputExistsError
         If the file exists and `overwrite` is false.
     PosbiasError
         If the file cannot be written (full disk, no permission); nothing is left behind.
     """
-    target = Path(path)
-    if not overwrite:
-        refuse_existing(target)
-    elif target.is_dir():
-        raise InputError(f"{target} is a folder; the name of a file is required")
+    target = _target(path)
     with _readable_os_errors(target):
+        if not overwrite:
+            refuse_existing(target)
+        elif target.is_dir():
+            raise InputError(f"{target} is a folder; the name of a file is required")
         target.parent.mkdir(parents=True, exist_ok=True)
         source = _temporary(target)
         try:
@@ -119,9 +129,9 @@ def atomic_directory(
     PosbiasError
         If the folder cannot be written (full disk, no permission); nothing is left behind.
     """
-    target = Path(path)
-    _refuse_directory(target, overwrite=overwrite, is_ours=is_ours)
+    target = _target(path)
     with _readable_os_errors(target):
+        _refuse_directory(target, overwrite=overwrite, is_ours=is_ours)
         target.parent.mkdir(parents=True, exist_ok=True)
         work = _temporary(target)
         work.mkdir()
@@ -138,6 +148,13 @@ def refuse_existing(path: str | Path) -> None:
     """Raise `OutputExistsError` if `path` exists."""
     if os.path.lexists(path):
         raise _exists(path)
+
+
+def _target(path: str | Path) -> Path:
+    """Return `path`, or raise `InputError` if no file can have that name."""
+    if not str(path) or "\0" in str(path):
+        raise InputError(f"{str(path)!r} cannot be the name of an output; a path is required")
+    return Path(path)
 
 
 def _exists(path: str | Path) -> OutputExistsError:
@@ -196,7 +213,11 @@ def _claim(source: Path, target: Path) -> None:
                 raise
             # A file system without hard links: take the name with an empty file, then fill it.
             open(target, "xb").close()
-            os.replace(source, target)
+            try:
+                os.replace(source, target)
+            except OSError:
+                os.unlink(target)
+                raise
     except FileExistsError:
         raise _exists(target) from None
 
