@@ -113,9 +113,7 @@ def monotonicity(kernel: Kernel | ArrayLike, *, tolerance: float = ORDER_TOLERAN
     worst, witness = _worst_violation(cdfs)
     violated = worst > tolerance
     violations = _count_violations(cdfs, tolerance) if violated else 0
-    half = cdfs.copy()
-    half *= 0.5
-    half[np.triu_indices(n)] += 0.5
+    half = 0.5 * cdfs + 0.5 * (np.arange(n) >= np.arange(n)[:, None])
     verdict = _verdict(kernel, worst, witness, tolerance)
     return Monotonicity(
         holds=not violated,
