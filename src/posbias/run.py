@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias.atomic import atomic_directory, refuse_existing
 from posbias.compare import Comparison, compare
+from posbias.errors import OutputExistsError
 from posbias.measurement import Measurement
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
@@ -107,13 +108,12 @@ def run(
     Raises
     ------
     OutputExistsError
-        Before anything is measured, if `out` exists and `overwrite` is false.
+        Before anything is measured, if `out` exists and may not be replaced.
     PosbiasError
         As in `posbias.measure` and `posbias.predict`.
     """
-    if not overwrite:
-        refuse_existing(out)
-    from posbias.measure.runner import measure
+    _refuse(Path(out), overwrite)
+    from posbias.measure import measure
 
     measurement = measure(model, text, options=options, progress=progress, command=command)
     return run_measurement(measurement, out=out, estimator=estimator, overwrite=overwrite)
@@ -165,6 +165,17 @@ def run_measurement(
 def is_run_directory(path: Path) -> bool:
     """Return whether a folder holds nothing but what a run writes, so that it may be replaced."""
     return path.is_dir() and {entry.name for entry in path.iterdir()} <= {MEASUREMENT, *RUN_FILES}
+
+
+def _refuse(out: Path, overwrite: bool) -> None:
+    """Refuse an output directory that could not be written after minutes of measuring."""
+    if not overwrite:
+        refuse_existing(out)
+    elif out.exists() and not is_run_directory(out):
+        raise OutputExistsError(
+            f"{out} exists and was not made by posbias, so it is not replaced even with "
+            "overwrite; choose another name or remove it yourself"
+        )
 
 
 def _write(result: RunResult, figure: Figure, folder: Path) -> None:

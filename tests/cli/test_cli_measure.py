@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,29 @@ def test_overwrite_replaces_a_run_and_nothing_else(
     (out / "thesis.txt").write_text("mine")
     assert "not made by posbias" in failed(again, capsys)
     assert (out / "thesis.txt").read_text() == "mine"
+
+
+def test_overwrite_of_foreign_folders_is_refused_before_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("posbias.measure.runner"), "measure", None)
+    (tmp_path / "keep").write_text("mine")
+    for command in (["run"], ["measure", "embedded:bloom", "embedded"]):
+        words = [*command, "--out", str(tmp_path), "--overwrite", *SMALL]
+        assert "not replaced" in failed(words, capsys)
+    assert (tmp_path / "keep").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [["run"], ["measure", "embedded:bloom", "embedded"]])
+def test_without_torch_the_message_says_what_to_install(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    line = failed([*command, "--out", str(tmp_path / "out"), *SMALL], capsys)
+    assert "pip install 'posbias[models]'" in line
 
 
 @pytest.mark.parametrize(

@@ -163,9 +163,16 @@ def progress_on_stderr(quiet: bool) -> Iterator[ProgressCallback | None]:
     with Progress(*columns, console=console, transient=True) as bar:
         # Loading the libraries and the model comes first and has no known length.
         task = bar.add_task("loading the model", total=None)
-        yield lambda done, total: bar.update(
-            task, description="measuring windows", completed=done, total=total
-        )
+        begun = False
+
+        def show(done: int, total: int) -> None:
+            nonlocal begun
+            if not begun:
+                bar.reset(task, description="measuring windows", total=total)
+                begun = True
+            bar.update(task, completed=done)
+
+        yield show
 
 
 def _line_printer() -> ProgressCallback:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from posbias.cli._session import Session
+
 __all__ = [
     "Csv",
     "Debug",
@@ -60,7 +62,8 @@ class JsonCommand(TyperCommand):
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
-    context.obj.debug = context.obj.debug or value
+    session = context.ensure_object(Session)
+    session.debug = session.debug or value
     return value
 
 

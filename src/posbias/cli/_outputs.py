@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbias.cli._session import console_of
-from posbias.errors import InputError
+from posbias.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["STDOUT", "check_outputs", "print_json", "show_table", "write_figure", "write_json"]
+__all__ = [
+    "STDOUT",
+    "check_measurement_directory",
+    "check_outputs",
+    "print_json",
+    "show_table",
+    "write_figure",
+    "write_json",
+]
 
 STDOUT = "-"
 
@@ -43,6 +51,26 @@ def check_outputs(*targets: str | Path | None, overwrite: bool, figure: Path | N
     for target in named:
         if str(target) != STDOUT and not overwrite:
             refuse_existing(target)
+
+
+def check_measurement_directory(path: Path, *, overwrite: bool) -> None:
+    """Refuse a directory before minutes of measuring, if it could not be written afterwards.
+
+    Raises
+    ------
+    OutputExistsError
+        If it exists and is no measurement, or `overwrite` is false.
+    """
+    from posbias.atomic import has_posbias_manifest, refuse_existing
+
+    may_go = path.is_dir() and (has_posbias_manifest(path) or not any(path.iterdir()))
+    if not overwrite:
+        refuse_existing(path)
+    elif path.exists() and not may_go:
+        raise OutputExistsError(
+            f"{path} exists and is no measurement, so it is not replaced even with --overwrite; "
+            "choose another name or remove it yourself"
+        )
 
 
 def write_json(value: Mapping[str, Any], target: str, *, overwrite: bool) -> None:

@@ -25,7 +25,7 @@ from posbias.cli._measuring import (
     progress_on_stderr,
 )
 from posbias.cli._options import Debug, Overwrite, Quiet
-from posbias.cli._outputs import check_outputs
+from posbias.cli._outputs import check_measurement_directory
 
 __all__ = ["measure"]
 
@@ -78,7 +78,7 @@ def measure(  # noqa: PLR0913  one parameter per option
     start.
     """
     del debug
-    check_outputs(out, overwrite=overwrite)
+    check_measurement_directory(out, overwrite=overwrite)
     request = ModelRequest(model, text, field, split, max_documents)
     options = request.options(
         length=length,
@@ -91,7 +91,7 @@ def measure(  # noqa: PLR0913  one parameter per option
         trust_remote_code=trust_remote_code,
     )
     with progress_on_stderr(quiet) as progress:
-        from posbias.measure.runner import measure as measure_model
+        from posbias.measure import measure as measure_model
 
         measurement = measure_model(
             model, request.read(), options=options, progress=progress, command=sys.argv

@@ -1,0 +1,54 @@
+"""``posbias report``: one HTML file about a measurement, or comparing several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite
+from posbias.cli._outputs import check_outputs
+
+__all__ = ["report"]
+
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR",
+        help="A measurement directory or the output directory of a run; several are compared.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="HTML file to write.",
+        show_default="DIR/report.html; report.html for several",
+    ),
+]
+
+
+def report(
+    sources: Sources,
+    *,
+    out: Out = None,
+    estimator: Estimator = EstimatorName.norm,
+    overwrite: Overwrite = False,
+    debug: Debug = False,
+) -> None:
+    """Write one self-contained HTML file about a measurement, or comparing several.
+
+    The page says what was measured on which model and text, how the influence is spread over the
+    context, how close each prediction comes, and what the theory says about it. It needs no
+    network. Several measurements are compared on positions relative to their lengths.
+    """
+    del debug
+    check_outputs(out, overwrite=overwrite)
+    from posbias.report import write_report
+
+    written = write_report(sources, out, estimator=estimator.value, overwrite=overwrite)
+    print(f"Written to {written}")
