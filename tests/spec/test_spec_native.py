@@ -396,6 +396,51 @@ def test_wrong_documents(changes: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"alibi": {"slopes": [1e8]}},
+        {"alibi": {"slopes": [1e308]}},
+        {"alibi": {"slopes": [1], "diagonal": [-1e300]}},
+        {"alibi": {"slopes": [1]}, "temperature": 1e-300},
+        {"heads": [{"diagonal": 2e8}]},
+        {"heads": [{"key": [0, 0, 0, -1e308]}]},
+        {"heads": [{"sink": {"count": 1, "logit": 1e300}}]},
+        {"heads": [{"position": {"type": "table", "bias": [1e308, None, -1e308]}}]},
+        {"heads": [{"position": {"type": "kerple_power", "r1": 1, "r2": 1e300}}]},
+        {"heads": [{"position": {"type": "cosine", "amp": 1e200, "theta": 1}}]},
+    ],
+    ids=str,
+)
+def test_logits_beyond_float64_are_refused(layer: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"layers\[0\]: .*(logits reach|overflows)"):
+        parse_spec(document(layers=[layer]))
+
+
+large = st.sampled_from([0.0, 1e-320, 1.0, -700.0, 1e4, -1e6, 1e7])
+large_heads = st.fixed_dictionaries(
+    {
+        "position": st.one_of(
+            st.builds(lambda x: {"type": "alibi", "slope": x}, large),
+            st.builds(lambda x: {"type": "cosine", "amp": x, "theta": 1}, large),
+            st.builds(lambda x: {"type": "table", "bias": [x, -x, None, x]}, large),
+        )
+    },
+    optional={
+        "diagonal": large,
+        "key": st.lists(large, min_size=4, max_size=4),
+        "sink": st.fixed_dictionaries({"count": st.integers(0, 5), "logit": large}),
+    },
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(large_heads, min_size=1, max_size=2), st.sampled_from(["causal", "full"]))
+def test_large_logits_give_rows_that_sum_to_one(heads: list[Any], mask: str) -> None:
+    spec = parse_spec(document(layers=[{"heads": heads, "mask": {"type": mask}}]))
+    assert spec.rollout().profile().mass.sum() == pytest.approx(1, abs=1e-9)
+
+
 def test_deep_documents_are_refused() -> None:
     nested: Any = []
     for _ in range(2000):

@@ -13,11 +13,20 @@ from typing import Any
 import numpy as np
 
 from posbias.errors import InputError, SpecError
-from posbias.kernels import AttentionKernel, kernel_from_description
+from posbias.kernels import AttentionKernel, Head, kernel_from_description
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec._document import one_line, plain, shown
 
-__all__ = ["FORMAT_VERSION", "MAX_DEPTH", "MAX_HEADS", "MAX_LENGTH", "Layer", "Mixing", "Spec"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAX_DEPTH",
+    "MAX_HEADS",
+    "MAX_LENGTH",
+    "MAX_LOGIT",
+    "Layer",
+    "Mixing",
+    "Spec",
+]
 
 FORMAT_VERSION = 1
 
@@ -26,6 +35,9 @@ MAX_LENGTH = 2**24
 
 MAX_DEPTH = 2**20
 """Layers that a spec may have."""
+
+MAX_LOGIT = 1e8
+"""Size of a logit divided by the temperature beyond which a softmax in float64 loses its digits."""
 
 MAX_HEADS = 2**16
 """Heads that a layer of a config may have."""
@@ -241,10 +253,38 @@ def _build_kernels(layers: Sequence[Layer], n: int) -> list[AttentionKernel]:
         if key not in built:
             try:
                 built[key] = kernel_from_description(layer, n)
+                _check_logits(layer, built[key])
             except InputError as error:
                 raise SpecError(one_line(f"layers[{index}]: {error}")) from error
         kernels.append(built[key])
     return kernels
+
+
+def _check_logits(layer: Layer, kernel: AttentionKernel) -> None:
+    with np.errstate(over="ignore"):
+        if "alibi" in layer:
+            bank = layer["alibi"]
+            peak = np.abs(bank["slopes"]).max() * (kernel.n - 1)
+            peak += np.abs(bank.get("diagonal", 0.0)).max()
+        else:
+            peak = max(_peak(head, kernel.n) for head in kernel.heads)
+        peak = np.float64(peak) / kernel.temperature
+    if not peak <= MAX_LOGIT:
+        raise InputError(
+            f"logits reach {peak:.3g} at {kernel.n} positions; at most {MAX_LOGIT:g} is "
+            "required (slopes, content and the like, divided by the temperature)"
+        )
+
+
+def _peak(head: Head, n: int) -> float:
+    """Return a bound of the size of the logits of a head."""
+    lags = head.position.lag_logits(n)
+    parts = [lags[np.isfinite(lags)], np.array([head.diagonal])]
+    if head.key is not None:
+        parts.append(head.key)
+    if head.sink is not None:
+        parts.append(np.array([head.sink.logit]))
+    return float(sum(np.abs(part).max(initial=0.0) for part in parts))
 
 
 def _build_schedule(mixing: Mapping[str, Any], depth: int) -> MixingSchedule:
