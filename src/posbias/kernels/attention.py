@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
 from posbias.kernels._checks import as_real, as_reals, as_weights
+from posbias.kernels._dense_rows import dense_blocks, dense_rows
+from posbias.kernels._groups import groups_of
+from posbias.kernels._layer import Layer, laws_of
 from posbias.kernels.base import Kernel, Matrix, Vector
 from posbias.kernels.head import Head
 from posbias.kernels.masks import Causal, Mask
 from posbias.kernels.positions import ALiBi
 
 __all__ = ["AttentionKernel"]
-
-_ROWS_AT_ONCE = 64
 
 
 class AttentionKernel(Kernel):
@@ -70,6 +71,9 @@ class AttentionKernel(Kernel):
         self._weights = as_weights(
             [head.weight for head in self._heads], len(self._heads), "the head weights"
         )
+        self._layer = Layer(self._n, self._mask, self._temperature)
+        self._laws = laws_of(self._heads, self._weights.tolist())
+        self._groups = groups_of(self._layer, self._laws)
 
     @classmethod
     def alibi(
@@ -136,27 +140,31 @@ class AttentionKernel(Kernel):
     def rmatvec(self, p: ArrayLike) -> Vector:
         """Return ``p @ A``, shape (n,)."""
         p = self._vector(p)
-        total = np.zeros(self._n)
-        for start in range(0, self._n, _ROWS_AT_ONCE):
-            rows = self._rows(start, min(start + _ROWS_AT_ONCE, self._n))
-            total += p[start : start + _ROWS_AT_ONCE] @ rows
+        total = self._groups[0].rmatvec(p)
+        for group in self._groups[1:]:
+            total += group.rmatvec(p)
         return total
 
     def matvec(self, v: ArrayLike) -> Vector:
         """Return ``A @ v``, shape (n,)."""
         v = self._vector(v)
-        starts = range(0, self._n, _ROWS_AT_ONCE)
-        return np.concatenate([self._rows(s, min(s + _ROWS_AT_ONCE, self._n)) @ v for s in starts])
+        total = self._groups[0].matvec(v)
+        for group in self._groups[1:]:
+            total += group.matvec(v)
+        return total
+
+    def diagonal(self) -> Vector:
+        """Return A[i, i] for every i, shape (n,)."""
+        return np.asarray(np.sum([group.diagonal() for group in self._groups], axis=0))
 
     def row(self, i: int) -> Vector:
-        """Return row `i`, shape (n,)."""
+        """Return row `i`, shape (n,); cost O(n) per head."""
         i = self._index(i)
-        return np.asarray(self._rows(i, i + 1)[0])
+        return np.asarray(dense_rows(self._layer, self._laws, range(i, i + 1))[0])
 
     def toarray(self) -> Matrix:
         """Return the dense matrix, shape (n, n); cost O(n^2) per distinct head."""
-        starts = range(0, self._n, _ROWS_AT_ONCE)
-        return np.concatenate([self._rows(s, min(s + _ROWS_AT_ONCE, self._n)) for s in starts])
+        return np.concatenate(list(dense_blocks(self._layer, self._laws)))
 
     def restrict(self, n: int) -> AttentionKernel:
         """Return the kernel of the same rule over the first `n` positions."""
@@ -171,22 +179,3 @@ class AttentionKernel(Kernel):
             "mask": self._mask.describe(),
             "temperature": self._temperature,
         }
-
-    def _rows(self, start: int, stop: int) -> Matrix:
-        """Return rows start..stop-1, shape (stop - start, n)."""
-        n = self._n
-        lags = np.arange(start, stop)[:, None] - np.arange(n)
-        visible = np.stack([self._mask.visible(i, n) for i in range(start, stop)])
-        total = np.zeros((stop - start, n))
-        for head, weight in zip(self._heads, self._weights, strict=True):
-            past, future = head.position.lag_logits(n), head.position.future_logits(n)
-            logits = np.where(lags >= 0, past[np.abs(lags)], future[np.abs(lags)])
-            logits[lags == 0] += head.diagonal
-            key = head.key_logits(n)
-            if key is not None:
-                logits += key
-            logits = np.where(visible, logits / self._temperature, -np.inf)
-            logits -= logits.max(axis=1, keepdims=True)
-            scores = np.exp(logits)
-            total += weight * (scores / scores.sum(axis=1, keepdims=True))
-        return total

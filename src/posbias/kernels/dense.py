@@ -81,7 +81,7 @@ class DenseKernel(Kernel):
 
     def row(self, i: int) -> Vector:
         """Return a copy of row `i`, shape (n,)."""
-        return self._array[self._index(i)].copy()
+        return np.array(self._array[self._index(i)])
 
     def diagonal(self) -> Vector:
         """Return a copy of the diagonal, shape (n,)."""
