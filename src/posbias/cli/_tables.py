@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from posbias.cli._session import console_of
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -17,7 +19,8 @@ __all__ = ["comparison_table", "plain_table", "shape_table", "shown_name", "spar
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-~=+*#"
-_BINS = 32
+_MOST_BINS = 32
+_FEWEST_BINS = 8
 _LOWEST_SHARE = 0.25
 _HIGHEST_SHARE = 16.0
 
@@ -45,12 +48,14 @@ def shape_table(profiles: Mapping[str, Profile], *, title: str = "") -> Table:
     from posbias.metrics import shape_figures
 
     levels = _BLOCKS if _can_print(_BLOCKS) else _ASCII
+    names = max(len(shown_name(name)) for name in profiles)
+    bins = min(_MOST_BINS, max(_FEWEST_BINS, console_of("stdout").width - names - 55))
     rows = []
     for name, profile in profiles.items():
         shape = shape_figures(profile)
         cells = [shown_name(name), *_shape_cells(shape.primacy, shape.recency)]
         cells += [str(shape.trough_position), f"{shape.mean_position:.1f}"]
-        cells += ["yes" if shape.is_u_shaped else "no", sparkline(profile, levels)]
+        cells += ["yes" if shape.is_u_shaped else "no", sparkline(profile, levels, bins)]
         rows.append(cells)
     headers = ["variant", "primacy", "recency", "trough", "mean", "U-shaped", "profile (log)"]
     return plain_table(headers, rows, title=title)
@@ -74,7 +79,15 @@ def plain_table(
     )
     for k, header in enumerate(headers):
         is_text = k == 0 or any(row[k] and not _is_number(row[k]) for row in rows)
-        table.add_column(header, justify="left" if is_text else "right", no_wrap=True)
+        # In a narrow terminal words fold; numbers are never cut.
+        longest = max(len(cell) for cell in (header, *(row[k] for row in rows)))
+        table.add_column(
+            header,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
+            min_width=min(longest, 8) if is_text else longest,
+        )
     for k, row in enumerate(rows):
         cells = [Text(cell) for cell in row]
         table.add_row(
@@ -88,7 +101,7 @@ def shown_name(variant: str) -> str:
     return "fixed 1/2" if variant == "fixed-half" else variant
 
 
-def sparkline(profile: Profile, levels: str = _BLOCKS) -> str:
+def sparkline(profile: Profile, levels: str = _BLOCKS, bins: int = _MOST_BINS) -> str:
     """Return a profile as a line of characters whose height is logarithmic.
 
     The scale is the same for every profile of every length: from a quarter of the uniform share
@@ -100,11 +113,13 @@ def sparkline(profile: Profile, levels: str = _BLOCKS) -> str:
         The curve; bins of equal width show their mean mass.
     levels : str
         Characters from the lowest to the highest.
+    bins : int
+        Length of the line; shorter profiles have one character per position.
     """
     import numpy as np
 
-    bins = np.array_split(profile.mass * profile.n, min(_BINS, profile.n))
-    shares = np.maximum([part.mean() for part in bins], _LOWEST_SHARE)
+    parts = np.array_split(profile.mass * profile.n, min(bins, profile.n))
+    shares = np.maximum([part.mean() for part in parts], _LOWEST_SHARE)
     heights = np.log(shares / _LOWEST_SHARE) / np.log(_HIGHEST_SHARE / _LOWEST_SHARE)
     index = np.minimum(heights * len(levels), len(levels) - 1).astype(int)
     return "".join(levels[k] for k in index)

@@ -141,8 +141,7 @@ def _show(finite: FiniteDepth, curves: DepthCurves) -> None:
     title = f"Position {finite.query} after {finite.depth} layers"
     show_table(plain_table(["figure", "value"], facts, title=title))
     only, full = curves.attention_only, curves.residual
-    headers = ["depth", "token 0", "query", "mean", "token 0, residual", "query, residual"]
-    headers.append("mean, residual")
+    headers = ["depth", "token 0", "query", "mean", "token 0*", "query*", "mean*"]
     rows = []
     for t in _chosen_depths(finite.depth):
         cells = [str(t)]
@@ -150,7 +149,7 @@ def _show(finite: FiniteDepth, curves: DepthCurves) -> None:
             cells += [f"{curve.first[t]:.4f}", f"{curve.last[t]:.4f}"]
             cells.append(f"{curve.mean_position[t]:.1f}")
         rows.append(cells)
-    show_table(plain_table(headers, rows, title="Attention only, and with the residual path"))
+    show_table(plain_table(headers, rows, title="Attention only; * with the residual path"))
 
 
 def _chosen_depths(depth: int) -> list[int]:

@@ -69,7 +69,7 @@ def forces(  # noqa: PLR0913  one parameter per option
 def _show(report: ForcesReport) -> None:
     from posbias.cli._tables import plain_table
 
-    headers = ["force", "stronger", "W1", "mean", "removed", "W1", "mean", "guaranteed by"]
+    headers = ["force", "stronger", "W1", "mean", "removed", "W1", "mean", "theorem"]
     rows, reasons = [], []
     for effect in report.effects:
         guarantee = effect.guarantee

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite
-from posbias.cli._outputs import check_outputs
+from posbias.cli._outputs import STDOUT, check_outputs
 
 __all__ = ["report"]
 
@@ -26,7 +26,7 @@ Out = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="HTML file to write.",
+        help="HTML file to write; - is standard output.",
         show_default="DIR/report.html; report.html for several",
     ),
 ]
@@ -51,4 +51,5 @@ def report(
     from posbias.report import write_report
 
     written = write_report(sources, out, estimator=estimator.value, overwrite=overwrite)
-    print(f"Written to {written}")
+    if str(written) != STDOUT:
+        print(f"Written to {written}")
