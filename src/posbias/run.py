@@ -163,8 +163,9 @@ def run_measurement(
 
 
 def is_run_directory(path: Path) -> bool:
-    """Return whether a folder holds nothing but what a run writes, so that it may be replaced."""
-    return path.is_dir() and {entry.name for entry in path.iterdir()} <= {MEASUREMENT, *RUN_FILES}
+    """Return whether a folder holds nothing but a run and its report, so that it may go."""
+    ours = {MEASUREMENT, *RUN_FILES, "report.html"}
+    return path.is_dir() and {entry.name for entry in path.iterdir()} <= ours
 
 
 def _refuse(out: Path, overwrite: bool) -> None:
