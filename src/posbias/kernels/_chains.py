@@ -155,7 +155,8 @@ class ChainBank:
             return None
         total = self.log_mass[chain.rows.start : chain.rows.stop]
         visible = mass > -np.inf
-        share = np.subtract(mass, total, out=np.full(mass.shape, -np.inf), where=visible)
+        share = np.full(mass.shape, -np.inf)
+        np.subtract(mass, total, out=share, where=visible)
         np.exp(share, out=share)
         return share
 

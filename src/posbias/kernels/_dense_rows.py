@@ -113,7 +113,7 @@ def _entries(layer: Layer, law: Law, logits: Vector, where: tuple[range, Mask]) 
     factors = np.divide(off, mass, out=np.zeros_like(mass), where=mass > 0.0)
     scores *= factors[:, None]
     scores[np.arange(len(rows)), rows] = own
-    return scores
+    return np.asarray(scores)
 
 
 def _two_sided(layer: Layer, law: Law) -> Vector:

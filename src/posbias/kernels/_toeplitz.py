@@ -145,8 +145,9 @@ def _pairs(v: Vector, size: int, count: int, spread: float) -> list[_Pair]:
             tilt, varied = _tilted(v[low:high], hidden)
             is_far = distance > 0 and not hidden.any() and varied <= spread
             if is_far or size == TILE:
-                block = size, distance
-                pairs.append(_pair(v, block, np.flatnonzero(keys), tilt))
+                # A tile needs no tilt, and a steep one would cost digits.
+                used = tilt if size > TILE else 0.0
+                pairs.append(_pair(v, (size, distance), np.flatnonzero(keys), used))
             else:
                 _split(smaller, distance, keys)
         pending, size = smaller, size // 2

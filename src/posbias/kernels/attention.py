@@ -12,13 +12,16 @@ from posbias.errors import InputError
 from posbias.kernels._checks import as_real, as_reals, as_weights
 from posbias.kernels._dense_rows import dense_blocks, dense_rows
 from posbias.kernels._groups import groups_of
-from posbias.kernels._layer import Layer, laws_of
+from posbias.kernels._layer import Law, Layer, laws_of
 from posbias.kernels.base import Kernel, Matrix, Vector
 from posbias.kernels.head import Head
 from posbias.kernels.masks import Causal, Mask
 from posbias.kernels.positions import ALiBi
 
 __all__ = ["AttentionKernel"]
+
+
+_LARGEST_LOGIT = 1e12
 
 
 class AttentionKernel(Kernel):
@@ -73,6 +76,8 @@ class AttentionKernel(Kernel):
         )
         self._layer = Layer(self._n, self._mask, self._temperature)
         self._laws = laws_of(self._heads, self._weights.tolist())
+        for law in self._laws:
+            self._check_size(law)
         self._groups = groups_of(self._layer, self._laws)
 
     @classmethod
@@ -173,9 +178,40 @@ class AttentionKernel(Kernel):
         return AttentionKernel(n, heads, mask=self._mask, temperature=self._temperature)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the layer entry of a spec file, JSON-serialisable."""
-        return {
-            "heads": [head.describe() for head in self._heads],
-            "mask": self._mask.describe(),
-            "temperature": self._temperature,
+        """Return the layer entry of a spec file, JSON-serialisable; ALiBi heads in short form."""
+        shared = {"mask": self._mask.describe(), "temperature": self._temperature}
+        slopes = [_plain_slope(head) for head in self._heads]
+        if None in slopes:
+            return {"heads": [head.describe() for head in self._heads], **shared}
+        diagonals = [head.diagonal for head in self._heads]
+        weights = [head.weight for head in self._heads]
+        bank = {
+            "slopes": slopes,
+            "diagonal": diagonals[0] if len(set(diagonals)) == 1 else diagonals,
+            "weights": None if set(weights) == {1.0} else weights,
         }
+        return {"alibi": bank, **shared}
+
+    def _check_size(self, law: Law) -> None:
+        """Raise `InputError` if logits are so large that their differences have no digits left."""
+        head = law.heads[0]
+        sizes = {
+            type(head.position).__name__: head.position.largest(self._n),
+            "key": 0.0 if head.key is None else float(np.abs(head.key).max()),
+            "sink": 0.0 if head.sink is None else abs(head.sink.logit),
+            "diagonal": max(abs(member.diagonal) for member in law.heads),
+        }
+        name = max(sizes, key=lambda key: sizes[key])
+        if not sizes[name] <= _LARGEST_LOGIT * self._temperature:
+            raise InputError(
+                f"the {name} term reaches {sizes[name]:g} over {self._n} positions at temperature "
+                f"{self._temperature:g}; logits up to {_LARGEST_LOGIT:g} nats are supported"
+            )
+
+
+def _plain_slope(head: Head) -> float | None:
+    """Return the slope of a head that the short form of a spec file can hold, else None."""
+    position = head.position
+    if not isinstance(position, ALiBi) or position.future != "abs":
+        return None
+    return position.slope if head.key is None and head.sink is None else None

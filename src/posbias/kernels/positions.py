@@ -50,6 +50,11 @@ class Position(ABC):
         """Return the bias of the lags i - j = 0, -1, ..., -(n-1), shape (n,), a new array."""
         return self.lag_logits(n)
 
+    def largest(self, n: int) -> float:
+        """Return the largest finite absolute bias among the lags 0..n-1 of either sign."""
+        logits = self.lag_logits(n)
+        return float(np.abs(logits[np.isfinite(logits)]).max(initial=0.0))
+
     def describe(self) -> dict[str, Any]:
         """Return the JSON-serialisable ``position`` entry of a spec file."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
@@ -65,6 +70,10 @@ class NoPE(Position):
     def lag_logits(self, n: int) -> Vector:
         """Return zeros, shape (n,)."""
         return np.zeros(n)
+
+    def largest(self, n: int) -> float:
+        """Return zero."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,7 @@ class ALiBi(Position):
         object.__setattr__(self, "slope", as_real(self.slope, "the ALiBi slope"))
         if self.future not in ("abs", "signed"):
             raise InputError(f"ALiBi future is {self.future!r}; 'abs' or 'signed' is required")
+        object.__setattr__(self, "future", str(self.future))
 
     def lag_logits(self, n: int) -> Vector:
         """Return ``-slope * l`` for l = 0..n-1, shape (n,)."""
@@ -100,6 +110,10 @@ class ALiBi(Position):
         """Return the bias of keys 0..n-1 positions ahead, shape (n,)."""
         past = self.lag_logits(n)
         return past if self.future == "abs" else -past
+
+    def largest(self, n: int) -> float:
+        """Return ``|slope| (n - 1)``."""
+        return abs(self.slope) * (n - 1)
 
 
 @dataclass(frozen=True)
