@@ -15,6 +15,7 @@ from posbias.cli.depth import depth
 from posbias.cli.forces import forces
 from posbias.cli.measure import measure
 from posbias.cli.predict import predict
+from posbias.cli.report import report
 from posbias.cli.run import run
 
 __all__ = ["app"]
@@ -40,6 +41,7 @@ _add(run)
 _add(measure)
 for _command in (predict, compare, forces, depth):
     _add(_command, JsonCommand)
+_add(report)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,158 @@
+"""What was measured: model, text, versions, checks, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from posbias.measurement import Measurement
+from posbias.report.wording import number
+
+__all__ = [
+    "PAPER_BIBTEX",
+    "PAPER_REFERENCE",
+    "PREFLIGHT_MEANINGS",
+    "command_line",
+    "fact_groups",
+    "preflight_rows",
+    "software_bibtex",
+    "subtitle",
+]
+
+Facts = list[tuple[str, str]]
+
+PAPER_REFERENCE = (
+    "Herasimchyk, Labryga, Prusina, Laue: A Structural Theory of Position Bias in Transformers. "
+    "arXiv 2602.16837, 2026."
+)
+
+PAPER_BIBTEX = """@misc{herasimchyk2026structural,
+  title         = {A Structural Theory of Position Bias in Transformers},
+  author        = {Herasimchyk and Labryga and Prusina and Laue},
+  year          = {2026},
+  eprint        = {2602.16837},
+  archivePrefix = {arXiv}
+}"""
+
+PREFLIGHT_MEANINGS: Mapping[str, str] = {
+    "finite": "The logits of the model are finite numbers.",
+    "causality": "Changing a later token leaves the outputs at earlier positions as they are.",
+    "stream_identity": "Residual stream before attention plus recorded update is the stream after.",
+    "one_capture_per_layer": "Every layer's attention was seen exactly once per pass.",
+    "outputs_unchanged": "Watching the model does not change its outputs.",
+    "eager_equals_sdpa": "Two implementations of attention give the same logits.",
+    "finite_activations": "Streams and updates are finite numbers.",
+    "rows_sum_to_one": "Recorded attention weights of a query sum to one.",
+    "nothing_above_diagonal": "No weight is recorded on later positions.",
+    "attention_output": "Recorded weights times values give the output of attention.",
+    "zeroed_queries_leave_no_content": "With queries set to zero, only position bias remains.",
+    "position_scheme": "The position bias read from the model is the one it applies.",
+}
+"""What each check makes sure of; a check of another name is shown without an explanation."""
+
+
+def subtitle(measurement: Measurement) -> str:
+    """Return windows, text and measure in one line."""
+    text = measurement.manifest["text"]["source"]
+    return (
+        f"{measurement.windows:,} windows of {measurement.n:,} tokens from {text}, "
+        f"{measurement.layers} layers, {measurement.heads} heads"
+    )
+
+
+def fact_groups(measurement: Measurement) -> list[tuple[str, Facts]]:
+    """Return the manifest as named groups of facts."""
+    manifest = measurement.manifest
+    return [
+        ("Model", _model_facts(manifest["model"])),
+        ("Text", _text_facts(manifest)),
+        ("Measurement", _run_facts(measurement)),
+    ]
+
+
+def preflight_rows(measurement: Measurement) -> list[dict[str, Any]]:
+    """Return name, meaning, outcome, value and tolerance of every check."""
+    return [
+        {
+            "name": name.replace("_", " "),
+            "meaning": PREFLIGHT_MEANINGS.get(name, ""),
+            "passed": bool(check["passed"]),
+            "value": "not finite" if check["value"] is None else number(check["value"]),
+            "tolerance": number(check["tolerance"]),
+        }
+        for name, check in measurement.manifest["preflight"].items()
+    ]
+
+
+def command_line(measurement: Measurement) -> str | None:
+    """Return the command that measured, as it is typed into a shell; None if not recorded."""
+    words = measurement.manifest["command"]
+    if not words:
+        return None
+    program = PurePath(words[0]).name
+    is_module = program in {"__main__.py", "posbias", "posbias.exe"}
+    return shlex.join(["posbias" if is_module else words[0], *words[1:]])
+
+
+def software_bibtex(version: str) -> str:
+    """Return a BibTeX entry for posbias in the version that made the report."""
+    return f"""@software{{posbias,
+  title   = {{posbias: predict, measure and explain position bias of Transformers}},
+  author  = {{{{The posbias authors}}}},
+  version = {{{version}}},
+  year    = {{2026}}
+}}"""
+
+
+def _model_facts(model: Mapping[str, Any]) -> Facts:
+    widths = sorted({width for width in model["layer_windows"] if width is not None})
+    limited = sum(width is not None for width in model["layer_windows"])
+    mask = "full causal attention"
+    if widths:
+        sizes = ", ".join(f"{width:,}" for width in widths)
+        mask = f"sliding window of {sizes} in {limited} of {model['layers']} layers"
+    return [
+        ("Name", model["id"]),
+        ("Architecture", model["architecture"]),
+        ("Revision of the weights", model["revision"] or "not recorded"),
+        ("Parameters", f"{model['parameters']:,}"),
+        ("Layers, heads", f"{model['layers']}, {model['heads']} ({model['kv_heads']} key-value)"),
+        ("Positions", model["position_scheme"]["type"]),
+        ("Mask", mask),
+        ("Number format", model["dtype"]),
+        ("Attention", model["attention_implementation"]),
+    ]
+
+
+def _text_facts(manifest: Mapping[str, Any]) -> Facts:
+    text, windows, tokenizer = manifest["text"], manifest["windows"], manifest["tokenizer"]
+    seed = "several (merged)" if windows["seed"] is None else str(windows["seed"])
+    first = "start token" if windows["first_token_is_bos"] else "token of the text"
+    return [
+        ("Source", text["source"]),
+        ("SHA-256", text["sha256"]),
+        ("Documents, tokens", f"{text['documents']:,}, {text['tokens']:,}"),
+        ("Tokenizer", tokenizer["id"]),
+        ("Windows", f"{windows['count']:,} of {windows['length']:,} tokens"),
+        ("Seed of the draw", seed),
+        ("Position 0 holds", first),
+    ]
+
+
+def _run_facts(measurement: Measurement) -> Facts:
+    manifest = measurement.manifest
+    method = manifest["influence_method"]
+    facts = [
+        ("Measured influence", "none" if method is None else f"{method} of the next token"),
+        ("Measured at", manifest["created"].replace("T", " ").replace("+00:00", " UTC")),
+        ("posbias", manifest["posbias_version"]),
+        *((name, version) for name, version in manifest["libraries"].items()),
+    ]
+    run = manifest.get("run", {})
+    names = {"device": "Device", "seconds": "Seconds", "batch_size": "Windows per pass"}
+    facts += [(label, str(run[key])) for key, label in names.items() if key in run]
+    if measurement.sha256 is not None:
+        facts.append(("SHA-256 of the arrays", measurement.sha256))
+    return facts

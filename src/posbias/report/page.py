@@ -1,0 +1,99 @@
+"""From the contents of a page to one self-contained HTML document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata, resources
+from typing import Any
+
+from markupsafe import Markup
+
+from posbias.report import facts
+from posbias.report.resampling import LEVEL, RESAMPLES, SEED
+
+__all__ = ["Page", "embed_json", "render"]
+
+_SCRIPTS = ("dom.js", "controls.js", "chart.js", "profiles.js", "kernels.js", "depth.js", "main.js")
+_STYLES = ("base.css", "figures.css", "print.css")
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """The contents of a page.
+
+    Parameters
+    ----------
+    template : str
+        Name of the template.
+    context : dict
+        Its variables; texts are escaped.
+    data : dict
+        JSON-serialisable numbers for the figures.
+    """
+
+    template: str
+    context: dict[str, Any]
+    data: dict[str, Any]
+
+
+def render(page: Page, *, command: str) -> str:
+    """Return the document: styles, scripts and data are part of it, nothing is loaded.
+
+    Parameters
+    ----------
+    page : Page
+        Its contents.
+    command : str
+        The command that makes the report again.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    version = _version()
+    return environment.get_template(page.template).render(
+        page.context,
+        data=embed_json(page.data),
+        style=Markup("\n".join(_read(name) for name in _STYLES)),  # noqa: S704  package files
+        script=Markup(_script()),  # noqa: S704
+        version=version,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        report_command=command,
+        resamples=RESAMPLES,
+        seed=SEED,
+        level=f"{100 * LEVEL:.0f} %",
+        paper_reference=facts.PAPER_REFERENCE,
+        bibtex=f"{facts.PAPER_BIBTEX}\n\n{facts.software_bibtex(version)}",
+    )
+
+
+def embed_json(data: dict[str, Any]) -> Markup:
+    """Return JSON that may stand inside a script element whatever its strings contain."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704  no character of it is markup
+
+
+def _script() -> str:
+    """Join the scripts in one scope of their own."""
+    parts = "\n".join(_read(name) for name in _SCRIPTS)
+    return f'(function () {{\n"use strict";\n{parts}}})();'
+
+
+def _read(name: str) -> str:
+    return (resources.files("posbias.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("posbias")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"

@@ -1,0 +1,247 @@
+"""The page of one measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.compare import compare
+from posbias.kernels import Kernel
+from posbias.measurement import Measurement
+from posbias.predict import predict
+from posbias.profile import ProfileSet
+from posbias.report import facts, tables
+from posbias.report.heatmaps import kernel_figures
+from posbias.report.page import Page
+from posbias.report.resampling import Interval
+from posbias.report.series import depth_series, mixing_series, profile_panels
+from posbias.report.verdicts import Verdicts, verdicts
+from posbias.report.wording import (
+    bracket,
+    headline,
+    number,
+    percent,
+    shape_sentence,
+    trough_sentence,
+)
+from posbias.report.zones import ZoneFigures, profile_distances, zone_figures
+from posbias.rollout import MixingSchedule, Rollout
+
+__all__ = ["Findings", "find", "single_page"]
+
+Array = NDArray[np.float64]
+
+WITHOUT_INFLUENCE = "residual+measured"
+"""The prediction that stands for the model where no influence was measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What profiles and their comparison say about one measurement.
+
+    Parameters
+    ----------
+    profiles : ProfileSet
+        The leading profile first: ``measured``, or a prediction where influence is missing.
+    rows : ndarray, shape (D, n), or None
+        Measured influence per window.
+    figures : ZoneFigures
+        Of the leading profile.
+    comparison : dict
+        Distances of the predictions by name, empty without measured influence.
+    distances : dict of str to Interval
+        W1 of the predictions with intervals, empty without measured influence.
+    """
+
+    profiles: ProfileSet
+    rows: Array | None
+    figures: ZoneFigures
+    comparison: dict[str, dict[str, Any]]
+    distances: dict[str, Interval]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether influence was measured."""
+        return self.rows is not None
+
+
+def find(measurement: Measurement, estimator: str) -> Findings:
+    """Predict all variants of a measurement and compare them with what it measured."""
+    predicted = predict(measurement, estimator=estimator)
+    if not measurement.influence_methods:
+        names = sorted(predicted, key=lambda name: name != WITHOUT_INFLUENCE)
+        profiles = ProfileSet({name: predicted[name] for name in names})
+        return Findings(profiles, None, zone_figures(profiles[names[0]].mass), {}, {})
+    measured, rows = measurement.influence(), measurement.influence_windows()
+    comparison = compare(measured, predicted)
+    return Findings(
+        profiles=ProfileSet({"measured": measured, **predicted}),
+        rows=rows,
+        figures=zone_figures(measured.mass, rows),
+        comparison={row.variant: row.as_dict() for row in comparison.rows},
+        distances=profile_distances(measured, rows, dict(predicted)),
+    )
+
+
+def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
+    """Return the page of one measurement.
+
+    Parameters
+    ----------
+    measurement : Measurement
+        With or without measured influence.
+    source : str
+        Its directory as the reader would name it.
+    estimator : {"norm", "frobenius"}
+        Estimator of the mixing coefficients of all predictions.
+    """
+    found = find(measurement, estimator)
+    attention = measurement.kernels("attention")
+    theory = verdicts(measurement, attention, estimator)
+    model = measurement.manifest["model"]["id"]
+    context = {
+        "title": f"Position bias of {model}",
+        "subtitle": facts.subtitle(measurement),
+        "source": source,
+        "estimator": estimator,
+        "n": measurement.n,
+        "windows": measurement.windows,
+        "layers": measurement.layers,
+        "is_measured": found.is_measured,
+        "sentences": _sentences(measurement, found),
+        "tiles": tables.tiles(found.figures, measurement.n),
+        "variants": tables.variant_rows(
+            found.profiles, found.comparison, found.distances, found.figures
+        ),
+        "layer_rows": tables.layer_rows(measurement, theory),
+        "forces": tables.force_rows(theory),
+        "theory": _theory_sentences(measurement, theory),
+        "theory_length": theory.length,
+        "fact_groups": facts.fact_groups(measurement),
+        "preflight": facts.preflight_rows(measurement),
+        "command": facts.command_line(measurement),
+        "alternatives": _alternatives(measurement, found),
+    }
+    return Page("single.html", context, _data(measurement, found, attention, estimator=estimator))
+
+
+def _data(
+    measurement: Measurement, found: Findings, attention: list[Kernel], *, estimator: str
+) -> dict[str, Any]:
+    position = measurement.kernels("position")
+    content = measurement.kernels("position+content")
+    schedule = measurement.schedule(estimator)
+    rollouts = {
+        "attention-only": Rollout(position, MixingSchedule.constant(measurement.layers, 1.0)),
+        "residual+content": Rollout(content, schedule),
+        "residual+measured": Rollout(attention, schedule),
+    }
+    kinds = {"measured": attention, "position+content": content, "position": position}
+    return {
+        "kind": "single",
+        "profiles": profile_panels(found.profiles, found.rows),
+        "mixing": mixing_series(measurement),
+        "kernels": kernel_figures(kinds),
+        "depth": depth_series(rollouts),
+    }
+
+
+def _sentences(measurement: Measurement, found: Findings) -> dict[str, list[str]]:
+    """Return the headline, and what goes below it."""
+    subject = "this model" if found.is_measured else "this model, as predicted,"
+    lead = headline(found.figures, subject)
+    more = [trough_sentence(found.figures, measurement.n), shape_sentence(found.figures)]
+    if measurement.manifest["windows"]["first_token_is_bos"]:
+        mass = next(iter(found.profiles.values())).mass[0]
+        more.append(
+            f"Position 0 holds the start token, no word of the text; it has {percent(float(mass))} "
+            "of the influence, counted with the first 10 %."
+        )
+    more += _explanations(found)
+    if not found.is_measured:
+        more.append(
+            "Influence was not measured; these figures describe the prediction "
+            f"{WITHOUT_INFLUENCE}."
+        )
+    return {"lead": lead, "more": more}
+
+
+def _explanations(found: Findings) -> list[str]:
+    """Say how far the predictions are from what was measured."""
+    if not found.distances:
+        return []
+    residual, alone = found.distances["residual"], found.distances["attention-only"]
+    candidates: Mapping[str, Interval] = found.distances
+    best = min(candidates, key=lambda name: candidates[name].value)
+    known = bracket(residual)
+    return [
+        "Mask, position bias and residual path alone, without any content, predict the measured "
+        f"profile to a distance W1 of {number(residual.value)}{f' ({known})' if known else ''}; "
+        f"attention alone, without the residual path, is {number(alone.value)} away. "
+        f"The closest prediction is {best} with {number(candidates[best].value)}."
+    ]
+
+
+def _theory_sentences(measurement: Measurement, theory: Verdicts) -> list[dict[str, str]]:
+    """Return the verdicts on layers and depth, each with a short title."""
+    finite, infinite = theory.finite, theory.infinite
+    count = theory.monotone_layers
+    worst = max(layer.measured.violation_rate for layer in theory.layers)
+    modelled = sum(layer.is_model_monotone is True for layer in theory.layers)
+    reached = (
+        f"not within {finite.depth_limit:,} layers"
+        if finite.depth_for_share is None
+        else f"after {finite.depth_for_share:,} layers"
+    )
+    return [
+        {
+            "title": "Monotone layers",
+            "text": f"The measured attention of {count} of {measurement.layers} layers is "
+            "stochastically monotone (later queries look later); the largest share of violated "
+            f"comparisons in a layer is {percent(worst)}. The structured kernel (mask, position "
+            f"bias, content) is monotone by its analytic criterion in {modelled} layers. Above "
+            "monotone layers every further layer moves influence towards the start (T1).",
+        },
+        {
+            "title": "Depth so far",
+            "text": f"After {finite.depth} layers, mask, position bias, content and residual path "
+            f"leave {percent(1.0 - finite.bounds.exact)} of the influence on token 0; "
+            f"{percent(finite.bounds.diagonal)} never left the last position (T5). The share away "
+            f"from token 0 is bounded by {percent(finite.bounds.lower)} and "
+            f"{percent(finite.bounds.upper)}.",
+        },
+        {
+            "title": "More depth",
+            "text": f"If layers went on with the mean mixing of the top quarter, "
+            f"{number(finite.tail_mixing)}, {percent(finite.share)} of the influence would be on "
+            f"token 0 {reached}.",
+        },
+        {
+            "title": f"Infinite depth: {infinite.outcome}",
+            "text": f"Layers repeated for ever with that mixing: {infinite.summary()}.",
+        },
+    ]
+
+
+def _alternatives(measurement: Measurement, found: Findings) -> dict[str, str]:
+    """Return what each figure shows, in words, for readers who cannot see it."""
+    mixing = measurement.mixing()
+    low, high = int(np.argmin(mixing)), int(np.argmax(mixing))
+    figures = found.figures
+    leading = next(iter(found.profiles))
+    return {
+        "profiles": f"Lines of influence against position, one per profile. The {leading} profile "
+        f"has {percent(figures.start.value)} on the first tenth, {percent(figures.middle.value)} "
+        f"on the middle and {percent(figures.end.value)} on the last tenth of the positions, and "
+        f"is lowest near position {figures.trough:,}.",
+        "mixing": f"Mixing coefficient per layer: from {number(mixing[low])} in layer {low + 1} "
+        f"to {number(mixing[high])} in layer {high + 1}, mean {number(float(mixing.mean()))}.",
+        "kernels": "Two heat maps of attention from queries (rows) to keys (columns), measured "
+        "and modelled, for the layer that the slider chooses, and the chosen row as lines.",
+        "depth": "Lines of influence against position after the number of layers that the slider "
+        "chooses, for three predictions.",
+    }

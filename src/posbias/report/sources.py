@@ -1,0 +1,56 @@
+"""The measurements that a report is about, and names that tell them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from posbias.errors import InputError
+from posbias.measurement import Measurement
+
+__all__ = ["labels", "open_source"]
+
+INNER = "measurement"
+"""Folder of the measurement in the output directory of a run."""
+
+
+def open_source(path: str | PathLike[str]) -> Measurement:
+    """Open a measurement, or the one in the output directory of a run.
+
+    Raises
+    ------
+    InputError
+        If the path is a file or does not exist.
+    ArtifactError
+        If the measurement is damaged.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(
+            f"{folder} {what}; a report needs the directory of a measurement, as posbias run or "
+            "posbias measure writes it"
+        )
+    inner = folder / INNER
+    return Measurement.open(inner if (inner / "manifest.json").exists() else folder)
+
+
+def labels(measurements: Sequence[Measurement], names: Sequence[str]) -> list[str]:
+    """Return a distinct label per measurement: the model, and what else is needed.
+
+    Parameters
+    ----------
+    measurements : sequence of Measurement
+        What is labelled.
+    names : sequence of str
+        Their directories, which are distinct.
+    """
+    models = [m.manifest["model"]["id"] for m in measurements]
+    lengths = [f"{model}, {m.n:,} tokens" for model, m in zip(models, measurements, strict=True)]
+    full = [f"{model} ({name})" for model, name in zip(models, names, strict=True)]
+    for chosen in (models, lengths):
+        if max(Counter(chosen).values()) == 1:
+            return chosen
+    return full

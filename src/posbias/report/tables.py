@@ -1,0 +1,178 @@
+"""The rows of the tables of a page, as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from posbias.errors import InputError
+from posbias.measurement import Measurement
+from posbias.metrics import shape_figures
+from posbias.profile import Profile, ProfileSet
+from posbias.report.resampling import Interval
+from posbias.report.verdicts import Verdicts
+from posbias.report.wording import bracket, number, percent
+from posbias.report.zones import ZoneFigures, Zones
+from posbias.theory import Shift
+
+__all__ = ["VARIANT_MEANINGS", "force_rows", "layer_rows", "tiles", "variant_rows"]
+
+Row = dict[str, Any]
+
+VARIANT_MEANINGS: Mapping[str, str] = {
+    "measured": "what the model does: gradient of the most likely next token",
+    "attention-only": "mask and position bias, no residual path",
+    "residual": "mask, position bias and the measured residual path",
+    "residual+content": "the same plus the mean content term of each head",
+    "residual+measured": "measured attention and measured residual path",
+    "fixed-half": "measured attention, half of it mixed in: classic attention rollout",
+    "uniform": "every position alike",
+}
+
+_FORCE_NAMES = {
+    "depth": "mask and depth",
+    "residual": "residual path",
+    "position": "position encoding",
+    "content": "content",
+}
+
+
+def variant_rows(
+    profiles: ProfileSet,
+    comparison: Mapping[str, Row],
+    distances: Mapping[str, Interval],
+    figures: ZoneFigures,
+) -> list[Row]:
+    """Return one row per profile.
+
+    Parameters
+    ----------
+    profiles : ProfileSet
+        The measured one first, if there is one, then the predictions.
+    comparison : mapping of str to dict
+        Distances to the measured profile, empty without one.
+    distances : mapping of str to Interval
+        W1 with intervals.
+    figures : ZoneFigures
+        Of the first profile.
+    """
+    rows = []
+    for k, (name, profile) in enumerate(profiles.items()):
+        shape = shape_figures(profile)
+        compared = comparison.get(name, {})
+        w1 = distances.get(name)
+        zones = (figures.start, figures.middle, figures.end)
+        if k > 0:
+            zones = _zones(profile)
+        rows.append(
+            {
+                "name": name,
+                "meaning": VARIANT_MEANINGS.get(name, ""),
+                "w1": "" if w1 is None else number(w1.value),
+                "w1_range": "" if w1 is None else bracket(w1),
+                "spearman": _optional(compared.get("spearman")),
+                "js": _optional(compared.get("js")),
+                "tv": _optional(compared.get("tv")),
+                "zones": [(percent(z.value), bracket(z, percent)) for z in zones],
+                "trough": f"{shape.trough_position:,}",
+                "mean": number(shape.mean_position, 4),
+            }
+        )
+    return rows
+
+
+def tiles(figures: ZoneFigures, n: int) -> list[Row]:
+    """Return share and range of start, middle and end, with the share that would be fair."""
+    zones = Zones(n)
+    ends, inner = zones.size, n - 2 * zones.size
+    named = [
+        (f"First {ends:,} positions", figures.start, ends),
+        (f"The {inner:,} between", figures.middle, inner),
+        (f"Last {ends:,} positions", figures.end, ends),
+    ]
+    return [
+        {
+            "label": label,
+            "value": percent(figure.value),
+            "range": bracket(figure, percent),
+            "fair": percent(size / n),
+        }
+        for label, figure, size in named
+        if size > 0
+    ]
+
+
+def layer_rows(measurement: Measurement, found: Verdicts) -> list[Row]:
+    """Return mixing, content and monotonicity of every layer, bottom first."""
+    content = measurement.content()
+    norm, std = measurement.mixing("norm"), measurement.mixing_std("norm")
+    frobenius = measurement.mixing("frobenius")
+    explained = _explained(measurement)
+    rows = []
+    for t, layer in enumerate(found.layers):
+        window = measurement.layer_windows[t]
+        d = content[t]
+        rows.append(
+            {
+                "layer": t + 1,
+                "mask": "causal" if window is None else f"window {window:,}",
+                "norm": f"{number(norm[t])} ± {number(std[t], 2)}",
+                "frobenius": number(frobenius[t]),
+                "content": f"{number(d.mean())} ({number(d.min())} to {number(d.max())})",
+                "explained": explained[t],
+                "violations": percent(layer.measured.violation_rate),
+                "measured": "yes" if layer.measured.holds else "no",
+                "model": {True: "yes", False: "no", None: "undecided"}[layer.is_model_monotone],
+            }
+        )
+    return rows
+
+
+def force_rows(found: Verdicts) -> list[Row]:
+    """Return what strengthening and removing each force does."""
+    rows = []
+    for effect in found.forces.effects:
+        guarantee = effect.guarantee if effect.applies else effect.note
+        rows.append(
+            {
+                "name": _FORCE_NAMES[effect.name],
+                "change": effect.note if effect.applies else "",
+                "stronger": _shift(effect.strengthened),
+                "removal": effect.removed_note,
+                "removed": _shift(effect.removed),
+                "guaranteed": effect.verdict is not None and effect.verdict.guaranteed,
+                "guarantee": guarantee,
+            }
+        )
+    return rows
+
+
+def _zones(profile: Profile) -> tuple[Interval, Interval, Interval]:
+    start, middle, end = Zones(profile.n).shares(profile.mass)
+    return Interval(float(start)), Interval(float(middle)), Interval(float(end))
+
+
+def _optional(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else number(value)
+
+
+def _explained(measurement: Measurement) -> list[str]:
+    """Return the share of the variance of the logits that the content terms explain."""
+    try:
+        shares = measurement.content_fit().explained.mean(axis=1)
+    except InputError:
+        return ["–"] * measurement.layers
+    return [percent(float(share)) for share in np.asarray(shares)]
+
+
+def _shift(shift: Shift | None) -> str:
+    if shift is None:
+        return "–"
+    direction = {"neither": "crosses"}.get(shift.direction, shift.direction)
+    return (
+        f"{direction}, W1 {number(abs(shift.signed_w1))}, "
+        f"mean {'+' if shift.mean_change >= 0 else ''}{number(shift.mean_change)}"
+    )
