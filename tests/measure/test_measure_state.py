@@ -148,7 +148,11 @@ def test_manifest_says_what_was_measured():
         ({"batch_size": True}, "batch_size"),
         ({"seed": -1}, "seed"),
         ({"threads": 0}, "threads"),
-        ({"influence": "magic"}, "gradient or none"),
+        ({"influence": "magic"}, "occlusion or none is required"),
+        ({"influence": ("gradient", "none")}, "none only by itself"),
+        ({"influence": ("gradient", "gradient")}, "named once"),
+        ({"influence": 3}, "a method or a list of methods"),
+        ({"integration_steps": 0}, "integration_steps"),
     ],
 )
 def test_options_out_of_range_are_refused(settings, message):

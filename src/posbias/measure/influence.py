@@ -1,8 +1,12 @@
-"""Measured influence: gradients of the next-token probability in the input embeddings."""
+"""Measured influence by gradients of the next-token probability in the input embeddings.
+
+The definitions of all methods are in docs/methods/influence.md; those that need passes of their
+own are in `posbias.measure.influence_passes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,10 +15,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from posbias.errors import InstrumentationError
+from posbias.errors import InstrumentationError, UnsupportedModelError
 from posbias.models.sites import ModelSites
 
-__all__ = ["EmbeddingLeaf", "checkpointed", "gradient_norms", "next_probability"]
+__all__ = [
+    "GRADIENT_METHODS",
+    "EmbeddingLeaf",
+    "checkpointed",
+    "gradient_of",
+    "gradient_rows",
+    "next_distribution",
+]
+
+GRADIENT_METHODS = ("gradient", "gradient-input")
+"""Methods that take one backward pass from the measured forward pass."""
+
+_LEAST_PROJECTION = 1e-3
 
 
 class EmbeddingLeaf:
@@ -24,9 +40,15 @@ class EmbeddingLeaf:
     embeddings, embedding norms and multipliers that the model applies behind it (Gemma 1 and 2),
     after a multiplier inside the module (Gemma 3). Constant factors cancel in the normalised
     influence.
+
+    Parameters
+    ----------
+    value : Tensor, shape (B, n, C), optional
+        Vectors that take the place of what the embedding returns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, value: Tensor | None = None) -> None:
+        self._value = value
         self.tensor: Tensor | None = None
 
     @contextmanager
@@ -44,24 +66,25 @@ class EmbeddingLeaf:
                 "the input embedding is used more than once in a forward pass; the gradient in "
                 "it is not defined then"
             )
-        self.tensor = output.detach().requires_grad_(True)
+        source = output if self._value is None else self._value
+        self.tensor = source.detach().requires_grad_(True)
         # A copy, since some models scale their embeddings in place, which a leaf forbids.
         return self.tensor.clone()
 
 
-def next_probability(logits: Tensor) -> Tensor:
-    """Return the probability of the most likely next token, float64, shape (B,).
+def next_distribution(logits: Tensor) -> Tensor:
+    """Return the distribution of the next token, float64, shape (B, V).
 
     Parameters
     ----------
     logits : Tensor, shape (B, m, V)
         Logits whose last row is that of the last position.
     """
-    return torch.softmax(logits[:, -1].double(), dim=-1).amax(-1)
+    return torch.softmax(logits[:, -1].double(), dim=-1)
 
 
-def gradient_norms(probability: Tensor, leaf: EmbeddingLeaf) -> Tensor:
-    """Return the L2 norm of the gradient per window and position, float64, shape (B, n).
+def gradient_of(probability: Tensor, leaf: EmbeddingLeaf) -> Tensor:
+    """Return the gradient of each window's probability in its embeddings, float64, (B, n, C).
 
     Windows of a batch do not interact, so the gradient of the sum of their probabilities holds
     the gradient of each.
@@ -69,8 +92,56 @@ def gradient_norms(probability: Tensor, leaf: EmbeddingLeaf) -> Tensor:
     if leaf.tensor is None:
         raise InstrumentationError("the input embedding was not used in the forward pass")
     (gradient,) = torch.autograd.grad(probability.sum(), leaf.tensor)
-    norms: Tensor = torch.linalg.vector_norm(gradient.double(), dim=-1)
-    return norms
+    return gradient.double()
+
+
+def gradient_rows(
+    probability: Tensor, leaf: EmbeddingLeaf, methods: Sequence[str]
+) -> dict[str, Tensor]:
+    """Return influence by method from one backward pass, each float64 of shape (B, n).
+
+    Parameters
+    ----------
+    probability : Tensor, shape (B,)
+        Probability of the most likely next token, with its graph.
+    leaf : EmbeddingLeaf
+        Used in the forward pass.
+    methods : sequence of str
+        Methods to compute; those not in `GRADIENT_METHODS` are left out.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If gradient x input is asked for and the gradients are orthogonal to the embeddings.
+    """
+    wanted = [name for name in methods if name in GRADIENT_METHODS]
+    if not wanted:
+        return {}
+    gradient = gradient_of(probability, leaf)
+    rows = {"gradient": torch.linalg.vector_norm(gradient, dim=-1)}
+    if "gradient-input" in wanted and leaf.tensor is not None:
+        rows["gradient-input"] = _gradient_input(gradient, leaf.tensor.detach().double())
+    return {name: rows[name] for name in wanted}
+
+
+def _gradient_input(gradient: Tensor, embedding: Tensor) -> Tensor:
+    """Return |gradient . embedding| per position, shape (B, n).
+
+    A norm right behind the embedding makes the model blind to the length of its input, so that
+    this product is rounding. Vectors that have nothing to do with each other leave 0.8 / sqrt(C)
+    of the product of their lengths, above `_LEAST_PROJECTION` for any width C in use.
+    """
+    product: Tensor = (gradient * embedding).sum(-1).abs()
+    longest = torch.linalg.vector_norm(gradient, dim=-1) * torch.linalg.vector_norm(
+        embedding, dim=-1
+    )
+    if bool((product.sum(-1) < _LEAST_PROJECTION * longest.sum(-1)).any()):
+        raise UnsupportedModelError(
+            "influence gradient-input has no meaning for this model: it normalises its embeddings "
+            "before anything else (as BLOOM does), so that their length does not matter. Use "
+            "gradient, integrated-gradients or occlusion"
+        )
+    return product
 
 
 @contextmanager

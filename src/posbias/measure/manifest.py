@@ -76,6 +76,8 @@ def build_manifest(
             "seed": options.seed,
             "starts": windows.starts.tolist(),
             "first_token_is_bos": windows.first_token_is_bos,
+            "prefix": windows.prefix,
+            "packed": windows.packed,
         },
         "libraries": {
             "torch": torch.__version__,
@@ -85,7 +87,7 @@ def build_manifest(
         },
         "command": command,
         "preflight": {name: dict(check) for name, check in checked.checks.items()},
-        "influence_method": None if options.influence == "none" else options.influence,
+        "influence_method": options.influence[0] if options.influence else None,
         "run": {**run, "platform": sys.platform},
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,8 +10,10 @@ from posbias.errors import InputError
 
 __all__ = ["INFLUENCE_METHODS", "MeasureOptions"]
 
-INFLUENCE_METHODS = ("gradient", "none")
-"""Methods of the measured influence; ``"none"`` skips the backward pass."""
+INFLUENCE_METHODS = ("gradient", "gradient-input", "integrated-gradients", "occlusion")
+"""Methods of the measured influence, see docs/methods/influence.md."""
+
+NO_INFLUENCE = "none"
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,12 @@ class MeasureOptions:
         as it is and loads a named one in float32.
     device : str, optional
         Where a named model is loaded.
-    influence : {"gradient", "none"}
-        Method of the measured influence.
+    influence : str or sequence of str
+        Methods of the measured influence, from `INFLUENCE_METHODS`, the main one first; or
+        ``"none"``. Kept as a tuple, which is empty for none.
+    integration_steps : int
+        Points of the quadrature of integrated gradients, at least 1; each is one forward and
+        one backward pass.
     checkpoint : bool
         Recompute the layers in the backward pass: about a third slower, far less memory.
     threads : int, optional
@@ -59,7 +66,8 @@ class MeasureOptions:
     seed: int = 0
     dtype: str | None = None
     device: str | None = None
-    influence: str = "gradient"
+    influence: str | Sequence[str] = "gradient"
+    integration_steps: int = 32
     checkpoint: bool = False
     threads: int | None = None
     pack: bool = False
@@ -69,7 +77,7 @@ class MeasureOptions:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        limits = {"length": 2, "windows": 1, "batch_size": 1, "seed": 0}
+        limits = {"length": 2, "windows": 1, "batch_size": 1, "seed": 0, "integration_steps": 1}
         if self.threads is not None:
             limits["threads"] = 1
         for name, least in limits.items():
@@ -78,11 +86,29 @@ class MeasureOptions:
                 raise InputError(
                     f"{name} is {value!r}; a whole number of at least {least} is required"
                 )
-        if self.influence not in INFLUENCE_METHODS:
-            raise InputError(
-                f"influence is {self.influence!r}; {' or '.join(INFLUENCE_METHODS)} is required"
-            )
+        # The class is frozen: after this line the value is a tuple of checked names.
+        object.__setattr__(self, "influence", _checked_methods(self.influence))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all options by name."""
         return asdict(self)
+
+
+def _checked_methods(influence: object) -> tuple[str, ...]:
+    if influence in (NO_INFLUENCE, (NO_INFLUENCE,), [NO_INFLUENCE]):
+        return ()
+    names = (influence,) if isinstance(influence, str) else influence
+    if not isinstance(names, list | tuple):
+        raise InputError(
+            f"influence is {influence!r}; a method or a list of methods is required: "
+            f"{', '.join(INFLUENCE_METHODS)} or none"
+        )
+    for name in names:
+        if name not in INFLUENCE_METHODS:
+            raise InputError(
+                f"influence is {name!r}; {', '.join(INFLUENCE_METHODS)} or none is required, and "
+                "none only by itself"
+            )
+    if len(set(names)) < len(names):
+        raise InputError(f"influence is {list(names)}; each method may be named once")
+    return tuple(names)

@@ -18,11 +18,13 @@ from posbias.errors import InputError, ModelError
 from posbias.measure import Progress, Text
 from posbias.measure.accumulators import Accumulator
 from posbias.measure.influence import (
+    GRADIENT_METHODS,
     EmbeddingLeaf,
     checkpointed,
-    gradient_norms,
-    next_probability,
+    gradient_rows,
+    next_distribution,
 )
+from posbias.measure.influence_passes import integrated_gradients, occlusion, replacements
 from posbias.measure.manifest import Origin, build_manifest
 from posbias.measure.options import MeasureOptions
 from posbias.measure.text import TextCollection, read_text
@@ -67,7 +69,7 @@ def measure(
     ids = torch.from_numpy(windows.ids.copy()).to(device)
     with _threads(network, chosen.threads), measuring(network):
         checked = check_model(network, ids)
-        arrays = _run(checked, ids, chosen, progress)
+        arrays = _run(checked, ids, chosen, prefix=windows.prefix, progress=progress)
     run = {
         "seconds": round(time.perf_counter() - started, 3),
         "device": str(device),
@@ -195,45 +197,72 @@ def _ascending(windows: TokenWindows) -> TokenWindows:
 
 
 def _run(
-    checked: CheckedModel, ids: Tensor, options: MeasureOptions, progress: Progress | None
+    checked: CheckedModel,
+    ids: Tensor,
+    options: MeasureOptions,
+    *,
+    prefix: int,
+    progress: Progress | None,
 ) -> dict[str, NDArray[Any]]:
     """Measure all windows, one batch after another."""
     count, length = ids.shape
     accumulator = Accumulator(checked, windows=count, length=length, device=ids.device)
-    probability = np.empty(count)
-    influence = np.empty((count, length)) if options.influence == "gradient" else None
+    per_window: dict[str, list[NDArray[np.float64]]] = {}
     with ExitStack() as stack:
-        if options.checkpoint and influence is not None:
+        if options.checkpoint and options.influence:
             stack.enter_context(checkpointed(checked.sites))
         for start in range(0, count, options.batch_size):
             span = slice(start, min(start + options.batch_size, count))
             accumulator.begin(span)
-            chance, norms = _measure_batch(checked, ids[span], accumulator, influence is not None)
+            rows = _measure_batch(checked, ids[span], accumulator, options=options, prefix=prefix)
             accumulator.check_finite()
-            probability[span] = chance
-            if influence is not None and norms is not None:
-                influence[span] = norms
+            for name, values in rows.items():
+                per_window.setdefault(name, []).append(values.cpu().numpy())
             if progress is not None:
                 progress(span.stop, count)
-    arrays: dict[str, NDArray[Any]] = {
+    return {
         **accumulator.finish(),
-        "next.probability.windows": probability,
+        **{name: np.concatenate(parts) for name, parts in per_window.items()},
     }
-    if influence is not None:
-        arrays[influence_array(options.influence)] = influence
-    return arrays
 
 
 def _measure_batch(
-    checked: CheckedModel, ids: Tensor, accumulator: Accumulator, with_gradient: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Run one batch; statistics and gradient share the forward pass."""
+    checked: CheckedModel,
+    ids: Tensor,
+    accumulator: Accumulator,
+    *,
+    options: MeasureOptions,
+    prefix: int,
+) -> dict[str, Tensor]:
+    """Run one batch and return its rows of the arrays that hold one row per window.
+
+    Statistics and the methods of one gradient share the forward pass.
+    """
     leaf = EmbeddingLeaf()
+    with_gradient = any(name in GRADIENT_METHODS for name in options.influence)
     with torch.set_grad_enabled(with_gradient), ExitStack() as stack:
         if with_gradient:
             stack.enter_context(leaf.attached(checked.sites.embedding))
         with instrumented(checked.sites, accumulator):
             logits = forward_logits(checked.model, ids)
-        chance = next_probability(logits)
-        norms = gradient_norms(chance, leaf).cpu().numpy() if with_gradient else None
-    return chance.detach().cpu().numpy(), norms
+        distribution = next_distribution(logits)
+        chance = distribution.amax(-1)
+        rows = gradient_rows(chance, leaf, options.influence)
+    distribution, gap = distribution.detach(), {}
+    other = replacements(ids, prefix=prefix)
+    if "integrated-gradients" in options.influence:
+        integral = integrated_gradients(
+            checked,
+            ids,
+            target=distribution.argmax(-1),
+            baseline=other,
+            steps=options.integration_steps,
+        )
+        rows["integrated-gradients"] = integral.attribution.abs()
+        gap["integration.gap.windows"] = integral.gap
+    if "occlusion" in options.influence:
+        rows["occlusion"] = occlusion(
+            checked, ids, distribution=distribution, other=other, batch_size=options.batch_size
+        )
+    named = {influence_array(name): values for name, values in rows.items()}
+    return {"next.probability.windows": chance.detach(), **gap, **named}

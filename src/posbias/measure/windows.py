@@ -71,12 +71,18 @@ class TokenWindows:
         Whether every window begins with the tokenizer's beginning-of-sequence token.
     counts : WindowCounts
         What the windows were drawn from.
+    prefix : int
+        Special tokens that begin every window.
+    packed : bool
+        Whether a window may span several documents.
     """
 
     ids: Ids
     starts: Ids
     first_token_is_bos: bool
     counts: WindowCounts
+    prefix: int = 0
+    packed: bool = False
 
     @property
     def count(self) -> int:
@@ -171,7 +177,9 @@ def make_windows(
         tokens=sum(document.size for document in tokens),
         available=len(grid),
     )
-    return TokenWindows(_readonly(ids), _readonly(starts), bool(prefix), counts)
+    return TokenWindows(
+        _readonly(ids), _readonly(starts), bool(prefix), counts, prefix=len(prefix), packed=pack
+    )
 
 
 def prepared_windows(
@@ -212,7 +220,11 @@ def prepared_windows(
     first_is_bos = bos_token_id is not None and bool((raw[:, 0] == bos_token_id).all())
     counts = WindowCounts(count, skipped=0, used=count, tokens=raw.size, available=count)
     return TokenWindows(
-        _readonly(raw.astype(np.int64)), _readonly(starts.astype(np.int64)), first_is_bos, counts
+        _readonly(raw.astype(np.int64)),
+        _readonly(starts.astype(np.int64)),
+        first_is_bos,
+        counts,
+        prefix=int(first_is_bos),
     )
 
 

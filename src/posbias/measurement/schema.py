@@ -192,6 +192,14 @@ ARRAYS: Mapping[str, ArraySpec] = {
         high=1.0,
         required=False,
     ),
+    "integration.gap.windows": ArraySpec(
+        ("D",),
+        "probability",
+        "sum over positions of the signed integrated gradients, less the change of the "
+        "probability that they explain: the error of the quadrature; present with influence "
+        "method integrated-gradients",
+        required=False,
+    ),
     "logits.lag.sum": ArraySpec(
         ("T", "H", "n"),
         "logit, summed over pairs and windows",
