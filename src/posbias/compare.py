@@ -22,7 +22,7 @@ from posbias.profile import Profile, ProfileSet
 from posbias.profile_files import FORMAT as PROFILE_FORMAT
 from posbias.profile_files import read_profiles
 
-__all__ = ["Comparison", "ComparisonRow", "compare"]
+__all__ = ["Comparison", "ComparisonRow", "compare", "load_measured", "load_predicted"]
 
 AnyPath = str | PathLike[str]
 Measured = Measurement | Profile | AnyPath
@@ -172,9 +172,9 @@ def compare(measured: Measured, predicted: Predicted, *, column: str | None = No
     >>> round(result["uniform"].w1, 4), result["uniform"].as_dict()["spearman"]
     (0.1, None)
     """
-    reference = _load_measured(measured, column)
+    reference = load_measured(measured, column)
     name = reference.name or MEASURED
-    profiles = _load_predicted(predicted)
+    profiles = load_predicted(predicted)
     if not profiles:
         raise ProfileError("there is no predicted profile; at least one is required")
     for label, profile in profiles.items():
@@ -198,7 +198,23 @@ def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:
     )
 
 
-def _load_measured(measured: Measured, column: str | None) -> Profile:
+def load_measured(measured: Measured, column: str | None = None) -> Profile:
+    """Return the profile that predictions are compared with.
+
+    Parameters
+    ----------
+    measured : Profile, Measurement or path
+        A path names a measurement, the output directory of a run, or a file of profiles.
+    column : str, optional
+        Which profile of a file; by default the only one, or the one named ``measured``.
+
+    Raises
+    ------
+    ProfileError
+        If the column does not exist or several come into question.
+    InputError
+        If it is something else, or a column is given for what has none.
+    """
     if isinstance(measured, (str, PathLike)):
         path = Path(measured)
         if not path.is_dir():
@@ -225,7 +241,20 @@ def _choose_column(path: Path, column: str | None) -> Profile:
     return profiles[name]
 
 
-def _load_predicted(predicted: Predicted) -> Mapping[str, Profile]:
+def load_predicted(predicted: Predicted) -> Mapping[str, Profile]:
+    """Return all predictions by name, in their order.
+
+    Of the paths, a measurement gives every variant, a spec the profile that it describes, a file
+    of profiles every profile but the measured one. A name that several paths share gets the name
+    of its file appended.
+
+    Raises
+    ------
+    ProfileError
+        If the same prediction is given twice.
+    InputError
+        If it is something else.
+    """
     if isinstance(predicted, Profile):
         return {predicted.name or "predicted": predicted}
     if isinstance(predicted, Mapping):

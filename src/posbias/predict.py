@@ -18,7 +18,7 @@ from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec, load_spec
 from posbias.version import __version__
 
-__all__ = ["VARIANTS", "Source", "predict"]
+__all__ = ["VARIANTS", "Source", "load_source", "predict"]
 
 VARIANTS = (
     "attention-only",
@@ -134,6 +134,19 @@ class _Plan:
     origin: Mapping[str, Any] = field(default_factory=dict)
 
 
+def load_source(path: str | PathLike[str]) -> Measurement | Spec:
+    """Open a measurement, or the one in the output directory of a run, or read a spec.
+
+    Raises
+    ------
+    ArtifactError
+        If a measurement is damaged.
+    SpecError
+        If a file is no spec.
+    """
+    return Measurement.open(path) if Path(path).is_dir() else load_spec(Path(path))
+
+
 def _load(source: Source) -> Measurement | Spec | Rollout:
     if isinstance(source, (Measurement, Spec, Rollout)):
         return source
@@ -142,8 +155,7 @@ def _load(source: Source) -> Measurement | Spec | Rollout:
             f"cannot predict from {type(source).__name__}; a Measurement, a Spec, a Rollout or the "
             "path of a measurement or spec is required"
         )
-    path = Path(source)
-    return Measurement.open(path) if path.is_dir() else load_spec(path)
+    return load_source(source)
 
 
 def _plan(source: Measurement | Spec | Rollout, n: int | None, estimator: str) -> _Plan:

@@ -10,11 +10,9 @@ import typer
 from posbias.cli._schedule import SCHEDULE_HELP, parse_schedule
 
 if TYPE_CHECKING:
-    from posbias.measurement import Measurement
     from posbias.rollout import Rollout
-    from posbias.spec import Spec
 
-__all__ = ["Length", "Mixing", "Query", "Source", "load_rollout", "load_source"]
+__all__ = ["Length", "Mixing", "Query", "Source", "load_rollout"]
 
 Source = Annotated[
     Path,
@@ -48,26 +46,6 @@ Mixing = Annotated[
 ]
 
 
-def load_source(path: Path) -> Measurement | Spec:
-    """Open a measurement, or the one in the output directory of a run, or read a spec.
-
-    Raises
-    ------
-    ArtifactError
-        If a measurement is damaged.
-    SpecError
-        If a file is no spec.
-    """
-    if path.is_dir():
-        from posbias.measurement import Measurement
-
-        inner = path / "measurement"
-        return Measurement.open(inner if (inner / "manifest.json").exists() else path)
-    from posbias.spec import load_spec
-
-    return load_spec(path)
-
-
 def load_rollout(
     path: Path, *, mixing: str | None = None, n: int | None = None, estimator: str = "norm"
 ) -> Rollout:
@@ -85,6 +63,7 @@ def load_rollout(
         Estimator of the mixing coefficients of a measurement.
     """
     from posbias.measurement import Measurement
+    from posbias.predict import load_source
     from posbias.rollout import MixingSchedule, Rollout
 
     source = load_source(path)

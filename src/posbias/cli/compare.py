@@ -60,8 +60,8 @@ def compare(
     """
     del debug
     check_outputs(csv, json, overwrite=overwrite, figure=figure)
-    from posbias.cli._profiles import load_measured, load_predicted
     from posbias.compare import compare as compare_profiles
+    from posbias.compare import load_measured, load_predicted
 
     reference = load_measured(measured, column)
     predictions = load_predicted(predicted)

@@ -19,7 +19,7 @@ from posbias.cli._options import (
 )
 from posbias.cli._outputs import check_outputs, show_table, write_figure
 from posbias.cli._schedule import parse_schedule
-from posbias.cli._sources import Length, Mixing, Query, Source, load_source
+from posbias.cli._sources import Length, Mixing, Query, Source
 from posbias.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def predict(  # noqa: PLR0913  one parameter per option
 
 def _source(path: Path, mixing: str | None) -> Measurement | Spec:
     from posbias.measurement import Measurement
+    from posbias.predict import load_source
 
     source = load_source(path)
     if mixing is None:

@@ -38,6 +38,9 @@ __all__ = [
 MANIFEST_FILE = "manifest.json"
 ARRAYS_FILE = "arrays.safetensors"
 
+RUN_FOLDER = "measurement"
+"""Name of the measurement in the output directory of a run."""
+
 _DTYPES = {"F64": "float64", "I64": "int64"}
 _FILE_KEYS = ("arrays", "arrays_sha256")
 
@@ -110,13 +113,15 @@ def is_measurement(path: str | PathLike[str]) -> bool:
 def read(path: str | PathLike[str]) -> Stored:
     """Open a stored measurement: check the manifest, the SHA-256 and the layout of all arrays.
 
+    The output directory of a run stands for the measurement in it.
+
     Raises
     ------
     ArtifactError
         If a file is missing, truncated, edited, or of another version; in one line that names
         the path.
     """
-    folder = Path(path)
+    folder = _within_run(Path(path))
     try:
         manifest, layout, sha256 = _read_manifest(folder)
         dimensions = check_manifest(manifest)
@@ -160,6 +165,12 @@ def write(
         text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
     return Path(path)
+
+
+def _within_run(folder: Path) -> Path:
+    """Return the measurement inside the output directory of a run, else the folder itself."""
+    inner = folder / RUN_FOLDER
+    return inner if is_measurement(inner) and not is_measurement(folder) else folder
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
