@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from posbias.atomic import atomic_directory, refuse_existing
 from posbias.compare import Comparison, compare
-from posbias.errors import OutputExistsError
+from posbias.errors import InputError, OutputExistsError
 from posbias.measurement import Measurement
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
@@ -109,10 +109,17 @@ def run(
     ------
     OutputExistsError
         Before anything is measured, if `out` exists and may not be replaced.
+    InputError
+        If the options leave out the measured influence.
     PosbiasError
         As in `posbias.measure` and `posbias.predict`.
     """
     _refuse(Path(out), overwrite)
+    if options is not None and not options.influence:
+        raise InputError(
+            "influence none was asked for, but a run compares with the measured influence; name a "
+            "method, or use measure and predict"
+        )
     from posbias.measure import measure
 
     measurement = measure(model, text, options=options, progress=progress, command=command)

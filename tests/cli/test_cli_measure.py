@@ -291,3 +291,25 @@ def test_tampered_and_truncated_measurements(
             (copy / file.name).write_bytes(spoil(data) if file.name == name else data)
         for words in (["predict", str(copy)], ["compare", str(copy), str(run_directory)]):
             assert str(copy) in failed(words, capsys)
+
+
+def test_influence_methods_are_measured_and_the_first_leads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "m"
+    words = ["measure", "embedded:llama", "embedded", "--out", str(out), "-q"]
+    words += ["--length", "8", "--windows", "2", "--influence", "occlusion"]
+    assert main([*words, "--influence", "gradient-input"]) == 0
+    from posbias.measurement import Measurement
+
+    measurement = Measurement.open(out)
+    assert measurement.influence_methods == ("occlusion", "gradient-input")
+    assert measurement.influence().quantity == "occlusion influence"
+    capsys.readouterr()
+    assert main([*words, "--overwrite", "--influence", "none"]) == 2
+    assert "none only by itself" in capsys.readouterr().err
+
+
+def test_a_run_needs_measured_influence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--out", str(tmp_path / "o"), "--influence", "none", *SMALL]
+    assert "compares with the measured influence" in failed(words, capsys)

@@ -25,6 +25,7 @@ __all__ = [
     "Dtype",
     "DtypeName",
     "Field",
+    "Influence",
     "Length",
     "MaxDocuments",
     "ModelRequest",
@@ -33,6 +34,7 @@ __all__ = [
     "Split",
     "TrustRemoteCode",
     "Windows",
+    "influence_methods",
     "progress_on_stderr",
 ]
 
@@ -44,6 +46,16 @@ class DtypeName(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"
     float64 = "float64"
+
+
+class InfluenceName(StrEnum):
+    """Methods of the measured influence."""
+
+    gradient = "gradient"
+    gradient_input = "gradient-input"
+    integrated_gradients = "integrated-gradients"
+    occlusion = "occlusion"
+    none = "none"
 
 
 Length = Annotated[
@@ -95,6 +107,16 @@ MaxDocuments = Annotated[
         show_default="all; 1000 of a data set",
     ),
 ]
+Influence = Annotated[
+    list[InfluenceName] | None,
+    typer.Option(
+        "--influence",
+        metavar="METHOD",
+        help="Method of the measured influence, repeat for several, the main one first: "
+        f"{', '.join(m.value for m in InfluenceName)}.",
+        show_default="gradient",
+    ),
+]
 Revision = Annotated[
     str | None,
     typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model."),
@@ -128,6 +150,11 @@ class ModelRequest:
         return read_text(
             self.text, field=self.field, split=self.split, max_documents=self.max_documents
         )
+
+
+def influence_methods(chosen: list[InfluenceName] | None) -> tuple[str, ...]:
+    """Return the methods that were named, the default if none was."""
+    return tuple(method.value for method in chosen or [InfluenceName.gradient])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from posbias.cli._measuring import (
     Dtype,
     DtypeName,
     Field,
+    Influence,
     Length,
     MaxDocuments,
     ModelRequest,
@@ -22,6 +23,7 @@ from posbias.cli._measuring import (
     Split,
     TrustRemoteCode,
     Windows,
+    influence_methods,
     progress_on_stderr,
 )
 from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite, Quiet
@@ -61,6 +63,7 @@ def run(  # noqa: PLR0913  one parameter per option
     seed: Seed = 0,
     dtype: Dtype = DtypeName.float32,
     device: Device = None,
+    influence: Influence = None,
     field: Field = None,
     split: Split = None,
     max_documents: MaxDocuments = None,
@@ -87,6 +90,7 @@ def run(  # noqa: PLR0913  one parameter per option
         seed=seed,
         dtype=dtype.value,
         device=device,
+        influence=influence_methods(influence),
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
