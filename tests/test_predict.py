@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic_measurement import HEADS, LAYERS, LENGTH, make
+from synthetic_measurement import HEADS, LAYERS, LENGTH, make, make_parts
 
 from posbias.errors import ArtifactError, InputError, SpecError
 from posbias.kernels import DenseKernel
+from posbias.measurement import Measurement
 from posbias.predict import VARIANTS, predict
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec, save_spec
@@ -78,6 +79,49 @@ def test_without_alibi_the_content_free_kernel_is_uniform() -> None:
     kernel = np.tril(np.ones((LENGTH, LENGTH))) / np.arange(1, LENGTH + 1)[:, None]
     mass = dense_rollout([kernel] * LAYERS, measurement.mixing().tolist())
     assert np.allclose(predict(measurement)["residual"].mass, mass, atol=1e-14)
+
+
+@pytest.mark.parametrize(("alibi", "windows"), [(False, None), (True, None), (False, [3, None, 1])])
+@pytest.mark.parametrize("n", [None, 5])
+def test_lag_kernels_have_the_mean_logits_by_lag(
+    alibi: bool, windows: list[int | None] | None, n: int | None
+) -> None:
+    measurement = make(alibi=alibi, layer_windows=windows)
+    size = n or LENGTH
+    total, count = (measurement.arrays[f"logits.lag.{name}"] for name in ("sum", "count"))
+    kernels = []
+    for t in range(LAYERS):
+        reach = LENGTH if windows is None or windows[t] is None else windows[t]
+        kernel = np.zeros((size, size))
+        for h in range(HEADS):
+            for i in range(size):
+                seen = range(max(0, i - reach + 1), i + 1)
+                logits = {j: total[t, h, i - j] / count[t, i - j] for j in seen}
+                if alibi:
+                    logits = {j: x - SLOPES[h] * (i - j) for j, x in logits.items()}
+                weights = {j: math.exp(x) for j, x in logits.items()}
+                for j, weight in weights.items():
+                    kernel[i, j] += weight / sum(weights.values()) / HEADS
+        kernels.append(kernel)
+    mass = dense_rollout(kernels, measurement.mixing().tolist())
+    profiles = predict(measurement, variants=["residual+lag"], n=n)
+    assert np.allclose(profiles["residual+lag"].mass, mass, rtol=0, atol=1e-12)
+
+
+def test_lag_variant_is_offered_by_what_has_it() -> None:
+    assert "residual+lag" in predict(make(alibi=False))
+    assert "residual+lag" not in predict(make(alibi=True))
+    with pytest.raises(InputError, match=r"logits by lag at 9 positions.*end at 8"):
+        predict(make(alibi=False), variants=["residual+lag"], n=9)
+    with pytest.raises(InputError, match="logits by lag were measured at 8"):
+        make().kernels("lag", n=9)
+    manifest, arrays = make_parts(alibi=False)
+    kept = {name: array for name, array in arrays.items() if not name.startswith("logits.")}
+    old = Measurement(manifest, kept)
+    assert "residual+lag" not in predict(old)
+    for source in (old, make_spec()):
+        with pytest.raises(InputError, match="logits by lag"):
+            predict(source, variants=["residual+lag"])
 
 
 def test_measured_variants_need_attention_at_that_length() -> None:

@@ -24,6 +24,7 @@ VARIANTS = (
     "attention-only",
     "residual",
     "residual+content",
+    "residual+lag",
     "residual+measured",
     "fixed-half",
     "uniform",
@@ -51,6 +52,7 @@ def predict(
     ``attention-only``    content-free (mask, position)   1: no residual path
     ``residual``          content-free                    measured, or that of the spec
     ``residual+content``  content-free plus d             measured, or that of the spec
+    ``residual+lag``      measured mean logit by lag      measured
     ``residual+measured`` measured attention              measured
     ``fixed-half``        measured, or that of the spec   1/2: classic attention rollout
     ``uniform``           none: equal mass on positions 0..query
@@ -62,13 +64,14 @@ def predict(
         A path is the directory of a measurement or the file of a spec.
     variants : sequence of str, optional
         Names from `VARIANTS`; the result has their order. By default all that a measurement
-        supports at `n`; for a spec or a rollout one profile, exactly what it says, named
+        supports at `n`, ``residual+lag`` only without ALiBi, whose bias by lag is known in closed
+        form; for a spec or a rollout one profile, exactly what it says, named
         ``attention-only`` if lambda is 1 everywhere and there is no content, else
         ``residual+content`` if there is content, else ``residual``. The kernels of a bare
         rollout count as content-free.
     n : int, optional
-        Context length, by default that of the source. Measured attention ends at the length of
-        its windows; other variants continue to any length, d and lambda being kept.
+        Context length, by default that of the source. Measured attention and logits by lag end at
+        the length of the windows; other variants continue to any length, d and lambda being kept.
     query : int
         Output position whose influences are predicted, by default the last.
     estimator : {"norm", "frobenius"}
@@ -182,6 +185,7 @@ def _plan_measurement(source: Measurement, n: int, estimator: str) -> _Plan:
         ),
         "residual": lambda: Rollout(source.kernels("position", n=n), measured),
         "residual+content": lambda: Rollout(source.kernels("position+content", n=n), measured),
+        "residual+lag": lambda: Rollout(source.kernels("lag", n=n), measured),
         "residual+measured": lambda: Rollout(source.kernels("attention", n=n), measured),
         "fixed-half": lambda: Rollout(
             source.kernels("attention", n=n), MixingSchedule.constant(layers, 0.5)
@@ -191,9 +195,14 @@ def _plan_measurement(source: Measurement, n: int, estimator: str) -> _Plan:
     if n > source.n:
         reason = f"attention at {n} positions; it was measured at {source.n}"
         missing = dict.fromkeys(("residual+measured", "fixed-half"), reason)
+        missing["residual+lag"] = f"logits by lag at {n} positions; they end at {source.n}"
+    if "logits.lag.sum" not in source.arrays:
+        missing["residual+lag"] = "logits by lag, which were not recorded; measure again"
     kept = {name: build for name, build in rollouts.items() if name not in missing}
+    hidden = set() if source.slopes() is None else {"residual+lag"}
+    default = [name for name in kept if name not in hidden]
     origin = {**source.origin(), "estimator": estimator}
-    return _Plan(n, kept, missing, (*kept, "uniform"), origin)
+    return _Plan(n, kept, missing, (*default, "uniform"), origin)
 
 
 def _plan_spec(source: Spec, n: int) -> _Plan:
@@ -203,7 +212,10 @@ def _plan_spec(source: Spec, n: int) -> _Plan:
         "residual+content": lambda: source.rollout(n),
         "fixed-half": lambda: source.with_mixing(0.5).rollout(n),
     }
-    missing = {"residual+measured": "measured attention; measure the model"}
+    missing = {
+        "residual+lag": "logits by lag; measure the model",
+        "residual+measured": "measured attention; measure the model",
+    }
     if not source.has_content:
         missing["residual+content"] = "diagonal terms, per-key logits or sinks in its heads"
         del rollouts["residual+content"]
@@ -233,7 +245,7 @@ def _plan_rollout(source: Rollout, n: int) -> _Plan:
         "fixed-half": lambda: Rollout(kernels, MixingSchedule.constant(depth, 0.5)),
     }
     reason = "kernels that tell content and position apart; use a Measurement or a Spec"
-    missing = dict.fromkeys(("residual+content", "residual+measured"), reason)
+    missing = dict.fromkeys(("residual+content", "residual+lag", "residual+measured"), reason)
     default = "attention-only" if _is_attention_only(source.schedule) else "residual"
     return _Plan(n, rollouts, missing, (default,), {"source": "rollout", "sha256": None})
 

@@ -38,6 +38,7 @@ class Variant(StrEnum):
     attention_only = "attention-only"
     residual = "residual"
     residual_content = "residual+content"
+    residual_lag = "residual+lag"
     residual_measured = "residual+measured"
     fixed_half = "fixed-half"
     uniform = "uniform"

@@ -6,9 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.errors import InputError
-from posbias.kernels import AttentionKernel, Causal, DenseKernel, Kernel, SlidingWindow
+from posbias.kernels import (
+    AttentionKernel,
+    Causal,
+    DenseKernel,
+    Head,
+    Kernel,
+    LagTable,
+    SlidingWindow,
+)
 
-__all__ = ["attention_kernels", "content_free_kernels"]
+__all__ = ["attention_kernels", "content_free_kernels", "lag_kernels"]
 
 Array = NDArray[np.float64]
 
@@ -61,4 +69,37 @@ def content_free_kernels(
                 n, np.broadcast_to(m, size), diagonal=np.broadcast_to(d, size), mask=mask
             )
         layers.append(kernels[key])
+    return layers
+
+
+def lag_kernels(
+    n: int, layer_windows: tuple[int | None, ...], slopes: Array | None, lag_logits: Array
+) -> list[Kernel]:
+    """Return the kernel whose logits are the measured means by lag, per layer.
+
+    Parameters
+    ----------
+    n : int
+        Number of positions, at most N.
+    layer_windows : tuple of int or None
+        Sliding window of each layer.
+    slopes : ndarray, shape (T, H), or None
+        ALiBi slopes, which the measured logits lack (None: no position bias).
+    lag_logits : ndarray, shape (T, H, N)
+        Mean logit by lag; NaN for lags that no query sees.
+    """
+    measured = lag_logits.shape[-1]
+    if n > measured:
+        raise InputError(
+            f"n is {n}, but logits by lag were measured at {measured} positions; they cannot be "
+            "continued, use the kinds position or position+content, or measure longer windows"
+        )
+    lags = np.arange(measured)
+    layers: list[Kernel] = []
+    for t, window in enumerate(layer_windows):
+        bias = np.where(np.isnan(lag_logits[t]), -np.inf, lag_logits[t])
+        if slopes is not None:
+            bias = bias - slopes[t][:, None] * lags
+        mask = Causal() if window is None else SlidingWindow(window)
+        layers.append(AttentionKernel(n, [Head(LagTable(row[:n])) for row in bias], mask=mask))
     return layers

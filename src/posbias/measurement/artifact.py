@@ -16,7 +16,7 @@ from posbias.errors import ArtifactError, InputError
 from posbias.kernels import Kernel
 from posbias.measurement import store
 from posbias.measurement._arrays import check_array, check_names, check_pairs
-from posbias.measurement._kernels import attention_kernels, content_free_kernels
+from posbias.measurement._kernels import attention_kernels, content_free_kernels, lag_kernels
 from posbias.measurement._manifest import check_manifest, plain_copy
 from posbias.measurement._summary import summarise
 from posbias.measurement.content import ContentFit, fit_content
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["KERNEL_KINDS", "KernelKind", "Measurement"]
 
 Array = NDArray[np.float64]
-KernelKind = Literal["attention", "position", "position+content"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("attention", "position", "position+content")
+KernelKind = Literal["attention", "position", "position+content", "lag"]
+KERNEL_KINDS: tuple[KernelKind, ...] = ("attention", "position", "position+content", "lag")
 
 
 class Measurement:
@@ -251,20 +251,24 @@ class Measurement:
 
         Parameters
         ----------
-        kind : {"attention", "position", "position+content"}
+        kind : {"attention", "position", "position+content", "lag"}
             ``attention``: the measured attention, mean over heads and windows. Rows are divided
             by their own sums, which differ from D by rounding only (checked within
             `ROW_TOLERANCE`). ``position``: what the architecture alone does, from the mask and
             the ALiBi slopes of the model; uniform over the visible keys for other schemes.
-            ``position+content``: the same with the measured d of each layer and head.
+            ``position+content``: the same with the measured d of each layer and head. ``lag``:
+            logits that are the measured mean by lag of each layer and head (`lag_logits`), plus
+            the position bias.
         n : int, optional
-            Number of positions, by default that of the measurement. Measured attention cannot be
-            continued beyond it; for smaller `n` it is the attention among the first `n` tokens.
+            Number of positions, by default that of the measurement. Measured attention and logits
+            by lag cannot be continued beyond it; for smaller `n` they are those among the first
+            `n` tokens.
 
         Raises
         ------
         InputError
-            If `kind` is unknown or `n` is too large for measured attention.
+            If `kind` is unknown, `n` is too large for what was measured, or logits by lag were
+            not recorded.
         """
         length = self.n if n is None else n
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
@@ -273,6 +277,8 @@ class Measurement:
             return attention_kernels(self._arrays["kernel.attention.sum"], length)
         if kind not in KERNEL_KINDS:
             raise InputError(f"kernel kind {kind!r} is unknown; use one of {KERNEL_KINDS}")
+        if kind == "lag":
+            return lag_kernels(length, self.layer_windows, self.slopes(), self.lag_logits())
         content = self.content() if kind == "position+content" else None
         return content_free_kernels(length, self.layer_windows, self.slopes(), content)
 

@@ -68,6 +68,7 @@ LINE_STYLES: Mapping[str, LineStyle] = {
     # These three often lie on each other: a wide line below, a thin one and dashes above it.
     "residual": LineStyle("#56B4E9", "-", 2.1),
     "residual+content": LineStyle("#009E73", (0, (3.2, 2.2)), 1.5, "", 3.2),
+    "residual+lag": LineStyle("#0072B2", (0, (1.2, 1.0)), 1.5, "", 3.3),
     "residual+measured": LineStyle("#CC79A7", "-", 1.1, "", 3.1),
     "fixed-half": LineStyle("#E69F00", (0, (5, 1.4, 1, 1.4)), 1.1, "fixed 1/2"),
     "uniform": LineStyle("#8A8A8A", (0, (1, 1.8)), 1.0, "", 2.0),
