@@ -211,7 +211,7 @@ def test_equality_leaves_provenance_out() -> None:
         ({"layers": [{"alibi": {"slopes": [1, 2], "diagonal": [1]}}]}, "shape (1,)"),
         ({"layers": [{"alibi": {"slopes": [[1]]}}]}, "layers[0]"),
         ({"layers": [{"alibi": {"slopes": {1: 2}}}]}, "keys are text"),
-        ({"layers": [{"alibi": {"slopes": [object()]}}]}, "of type object"),
+        ({"layers": [{"alibi": {"slopes": [Ellipsis]}}]}, "of type ellipsis"),
         ({"mask": {"type": "causual"}}, "mask"),
         ({"mixing": {"type": "constant", "value": 1.5}}, "mixing"),
         ({"mixing": 0.3}, "mixing is 0.3"),
