@@ -56,8 +56,9 @@ PREFLIGHT_MEANINGS: Mapping[str, str] = {
 def subtitle(measurement: Measurement) -> str:
     """Return windows, text and measure in one line."""
     text = measurement.manifest["text"]["source"]
+    source = "the embedded text" if text == "embedded" else text
     return (
-        f"{measurement.windows:,} windows of {measurement.n:,} tokens from {text}, "
+        f"{measurement.windows:,} windows of {measurement.n:,} tokens from {source}, "
         f"{measurement.layers} layers, {measurement.heads} heads"
     )
 
@@ -118,7 +119,8 @@ def _model_facts(model: Mapping[str, Any]) -> Facts:
         ("Architecture", model["architecture"]),
         ("Revision of the weights", model["revision"] or "not recorded"),
         ("Parameters", f"{model['parameters']:,}"),
-        ("Layers, heads", f"{model['layers']}, {model['heads']} ({model['kv_heads']} key-value)"),
+        ("Layers", f"{model['layers']:,}"),
+        ("Heads per layer", f"{model['heads']:,} ({model['kv_heads']:,} key-value heads)"),
         ("Positions", model["position_scheme"]["type"]),
         ("Mask", mask),
         ("Number format", model["dtype"]),
@@ -133,7 +135,7 @@ def _text_facts(manifest: Mapping[str, Any]) -> Facts:
     return [
         ("Source", text["source"]),
         ("SHA-256", text["sha256"]),
-        ("Documents, tokens", f"{text['documents']:,}, {text['tokens']:,}"),
+        ("Size", f"{text['tokens']:,} tokens in {text['documents']:,} document(s)"),
         ("Tokenizer", tokenizer["id"]),
         ("Windows", f"{windows['count']:,} of {windows['length']:,} tokens"),
         ("Seed of the draw", seed),

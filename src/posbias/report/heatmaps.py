@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ _STEPS = 65534
 _CHARACTERS_PER_BLOCK = 8 / 3  # two bytes in base64
 
 
-def kernel_figures(kinds: dict[str, Sequence[Kernel]]) -> dict[str, Any]:
+def kernel_figures(kinds: Mapping[str, Sequence[Kernel]]) -> dict[str, Any]:
     """Return the grids of several kinds of kernels of one model for the page.
 
     Parameters
     ----------
-    kinds : dict of str to sequence of Kernel
+    kinds : mapping of str to sequence of Kernel
         T causal kernels of n positions each. Layers that share one object are stored once.
 
     Returns

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata, resources
+from importlib import resources
 from typing import Any
 
 from markupsafe import Markup
 
 from posbias.report import facts
 from posbias.report.resampling import LEVEL, RESAMPLES, SEED
+from posbias.version import __version__
 
 __all__ = ["Page", "embed_json", "render"]
 
@@ -57,20 +58,19 @@ def render(page: Page, *, command: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    version = _version()
     return environment.get_template(page.template).render(
         page.context,
         data=embed_json(page.data),
-        style=Markup("\n".join(_read(name) for name in _STYLES)),  # noqa: S704  package files
-        script=Markup(_script()),  # noqa: S704
-        version=version,
+        style=Markup("\n".join(_read(name) for name in _STYLES)),
+        script=Markup(_script()),
+        version=__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         report_command=command,
         resamples=RESAMPLES,
         seed=SEED,
         level=f"{100 * LEVEL:.0f} %",
         paper_reference=facts.PAPER_REFERENCE,
-        bibtex=f"{facts.PAPER_BIBTEX}\n\n{facts.software_bibtex(version)}",
+        bibtex=f"{facts.PAPER_BIBTEX}\n\n{facts.software_bibtex(__version__)}",
     )
 
 
@@ -79,7 +79,7 @@ def embed_json(data: dict[str, Any]) -> Markup:
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704  no character of it is markup
+    return Markup(text)
 
 
 def _script() -> str:
@@ -90,10 +90,3 @@ def _script() -> str:
 
 def _read(name: str) -> str:
     return (resources.files("posbias.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _version() -> str:
-    try:
-        return metadata.version("posbias")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        return "unknown"

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 PROFILE_BINS = 512
 """Most bins of a profile over the whole context."""
 
-_DEPTH_BINS = 128
+_DEPTH_BINS = 256
 _DEPTH_DIGITS = 4
 _BAND = (16.0, 84.0)
 

@@ -13,13 +13,17 @@ from posbias.profile import Profile
 from posbias.report import facts
 from posbias.report.binning import bin_edges, mean_shares, round_digits
 from posbias.report.page import Page
+from posbias.report.resampling import Interval
 from posbias.report.single import Findings, find
 from posbias.report.sources import labels
-from posbias.report.wording import bracket, headline, number, percent, times
+from posbias.report.wording import UNKNOWN, bracket, headline, number, percent, times
 
 __all__ = ["relative_distance", "several_page"]
 
 _BINS = 256
+
+W1_NAMES = tuple(name for name in VARIANTS if name != "uniform")
+"""Predictions whose distances are tabulated."""
 
 Row = dict[str, Any]
 
@@ -50,6 +54,8 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
         "estimator": estimator,
         "kinds": kinds,
         "sentences": [_sentence(t, f) for t, f in zip(titles, found, strict=True)],
+        "w1_names": W1_NAMES,
+        "is_measured": any(f.is_measured for f in found),
         "rows": [_row(*item) for item in zip(titles, measurements, found, strict=True)],
         "pairs": _pairs(titles, found),
         "details": [
@@ -94,7 +100,15 @@ def relative_distance(p: Profile, q: Profile) -> float:
 
 def _sentence(title: str, found: Findings) -> dict[str, str]:
     subject = "it" if found.is_measured else "it, as predicted,"
-    return {"label": title, "text": " ".join(headline(found.figures, subject))}
+    said = [_with_extent(*sentence) for sentence in headline(found.figures, subject)]
+    return {"label": title, "text": " ".join(said)}
+
+
+def _with_extent(text: str, extent: str) -> str:
+    """Put an interval into the brackets at the end of a sentence, or into brackets of its own."""
+    if not extent:
+        return text
+    return f"{text[:-2]}; {extent})." if text.endswith(").") else f"{text[:-1]} ({extent})."
 
 
 def _row(title: str, measurement: Measurement, found: Findings) -> Row:
@@ -111,14 +125,17 @@ def _row(title: str, measurement: Measurement, found: Findings) -> Row:
             (percent(zone.value), bracket(zone, percent))
             for zone in (figures.start, figures.middle, figures.end)
         ],
-        "ratios": [("–", "") if r is None else (times(r.value), bracket(r, times)) for r in ratios],
+        "ratios": [
+            (UNKNOWN, "") if r is None else (times(r.value), bracket(r, times)) for r in ratios
+        ],
         "trough": percent(figures.trough / (measurement.n - 1)),
         "u_shaped": "yes" if figures.is_u_shaped else "no",
-        "w1": [
-            (number(distances[name].value), bracket(distances[name])) if distances else ("–", "")
-            for name in ("residual", "residual+content", "residual+measured")
-        ],
+        "w1": [_distance(distances.get(name)) for name in W1_NAMES],
     }
+
+
+def _distance(w1: Interval | None) -> tuple[str, str]:
+    return (UNKNOWN, "") if w1 is None else (number(w1.value), bracket(w1))
 
 
 def _pairs(titles: Sequence[str], found: Sequence[Findings]) -> list[Row]:

@@ -141,6 +141,9 @@ def _data(
         "residual+measured": Rollout(attention, schedule),
     }
     kinds = {"measured": attention, "position+content": content, "position": position}
+    if "residual+lag" in found.profiles:
+        kinds["lag"] = measurement.kernels("lag")
+        rollouts["residual+lag"] = Rollout(kinds["lag"], schedule)
     return {
         "kind": "single",
         "profiles": profile_panels(found.profiles, found.rows),
@@ -150,7 +153,7 @@ def _data(
     }
 
 
-def _sentences(measurement: Measurement, found: Findings) -> dict[str, list[str]]:
+def _sentences(measurement: Measurement, found: Findings) -> dict[str, Any]:
     """Return the headline, and what goes below it."""
     subject = "this model" if found.is_measured else "this model, as predicted,"
     lead = headline(found.figures, subject)
@@ -161,7 +164,7 @@ def _sentences(measurement: Measurement, found: Findings) -> dict[str, list[str]
             f"Position 0 holds the start token, no word of the text; it has {percent(float(mass))} "
             "of the influence, counted with the first 10 %."
         )
-    more += _explanations(found)
+    more += _explanations(found, has_bias=measurement.slopes() is not None)
     if not found.is_measured:
         more.append(
             "Influence was not measured; these figures describe the prediction "
@@ -170,7 +173,7 @@ def _sentences(measurement: Measurement, found: Findings) -> dict[str, list[str]
     return {"lead": lead, "more": more}
 
 
-def _explanations(found: Findings) -> list[str]:
+def _explanations(found: Findings, *, has_bias: bool) -> list[str]:
     """Say how far the predictions are from what was measured."""
     if not found.distances:
         return []
@@ -178,9 +181,10 @@ def _explanations(found: Findings) -> list[str]:
     candidates: Mapping[str, Interval] = found.distances
     best = min(candidates, key=lambda name: candidates[name].value)
     known = bracket(residual)
+    parts = "Mask, ALiBi slopes and residual path" if has_bias else "Mask and residual path"
     return [
-        "Mask, position bias and residual path alone, without any content, predict the measured "
-        f"profile to a distance W1 of {number(residual.value)}{f' ({known})' if known else ''}; "
+        f"{parts} alone, without any content, predict the measured profile "
+        f"to a distance W1 of {number(residual.value)}{f' ({known})' if known else ''}; "
         f"attention alone, without the residual path, is {number(alone.value)} away. "
         f"The closest prediction is {best} with {number(candidates[best].value)}."
     ]
@@ -210,9 +214,9 @@ def _theory_sentences(measurement: Measurement, theory: Verdicts) -> list[dict[s
             "title": "Depth so far",
             "text": f"After {finite.depth} layers, mask, position bias, content and residual path "
             f"leave {percent(1.0 - finite.bounds.exact)} of the influence on token 0; "
-            f"{percent(finite.bounds.diagonal)} never left the last position (T5). The share away "
-            f"from token 0 is bounded by {percent(finite.bounds.lower)} and "
-            f"{percent(finite.bounds.upper)}.",
+            f"{percent(finite.bounds.diagonal)} never left the last position (T5). Bounds alone "
+            "place the share away from token 0 between "
+            f"{percent(finite.bounds.lower)} and {percent(finite.bounds.upper)}.",
         },
         {
             "title": "More depth",

@@ -12,9 +12,6 @@ from posbias.measurement import Measurement
 
 __all__ = ["labels", "open_source"]
 
-INNER = "measurement"
-"""Folder of the measurement in the output directory of a run."""
-
 
 def open_source(path: str | PathLike[str]) -> Measurement:
     """Open a measurement, or the one in the output directory of a run.
@@ -33,8 +30,7 @@ def open_source(path: str | PathLike[str]) -> Measurement:
             f"{folder} {what}; a report needs the directory of a measurement, as posbias run or "
             "posbias measure writes it"
         )
-    inner = folder / INNER
-    return Measurement.open(inner if (inner / "manifest.json").exists() else folder)
+    return Measurement.open(folder)
 
 
 def labels(measurements: Sequence[Measurement], names: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from posbias.metrics import shape_figures
 from posbias.profile import Profile, ProfileSet
 from posbias.report.resampling import Interval
 from posbias.report.verdicts import Verdicts
-from posbias.report.wording import bracket, number, percent
+from posbias.report.wording import UNKNOWN, bracket, number, percent
 from posbias.report.zones import ZoneFigures, Zones
 from posbias.theory import Shift
 
@@ -27,10 +27,14 @@ VARIANT_MEANINGS: Mapping[str, str] = {
     "attention-only": "mask and position bias, no residual path",
     "residual": "mask, position bias and the measured residual path",
     "residual+content": "the same plus the mean content term of each head",
+    "residual+lag": "the same with the measured mean logit by lag, in place of the content term",
     "residual+measured": "measured attention and measured residual path",
     "fixed-half": "measured attention, half of it mixed in: classic attention rollout",
     "uniform": "every position alike",
 }
+
+_FLAT = 1e-9
+"""Depth of the trough below which a profile has none."""
 
 _FORCE_NAMES = {
     "depth": "mask and depth",
@@ -77,7 +81,7 @@ def variant_rows(
                 "js": _optional(compared.get("js")),
                 "tv": _optional(compared.get("tv")),
                 "zones": [(percent(z.value), bracket(z, percent)) for z in zones],
-                "trough": f"{shape.trough_position:,}",
+                "trough": f"{shape.trough_position:,}" if shape.trough_depth > _FLAT else UNKNOWN,
                 "mean": number(shape.mean_position, 4),
             }
         )
@@ -135,16 +139,16 @@ def force_rows(found: Verdicts) -> list[Row]:
     """Return what strengthening and removing each force does."""
     rows = []
     for effect in found.forces.effects:
-        guarantee = effect.guarantee if effect.applies else effect.note
+        answer, _, reason = (effect.guarantee if effect.applies else effect.note).partition(": ")
         rows.append(
             {
                 "name": _FORCE_NAMES[effect.name],
-                "change": effect.note if effect.applies else "",
+                "change": effect.note.replace("lambda", "λ") if effect.applies else "",
                 "stronger": _shift(effect.strengthened),
-                "removal": effect.removed_note,
+                "removal": effect.removed_note.replace("lambda", "λ"),
                 "removed": _shift(effect.removed),
-                "guaranteed": effect.verdict is not None and effect.verdict.guaranteed,
-                "guarantee": guarantee,
+                "guarantee": answer,
+                "reason": reason,
             }
         )
     return rows
@@ -156,7 +160,7 @@ def _zones(profile: Profile) -> tuple[Interval, Interval, Interval]:
 
 
 def _optional(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else number(value)
+    return UNKNOWN if value is None or math.isnan(value) else number(value)
 
 
 def _explained(measurement: Measurement) -> list[str]:
@@ -164,15 +168,15 @@ def _explained(measurement: Measurement) -> list[str]:
     try:
         shares = measurement.content_fit().explained.mean(axis=1)
     except InputError:
-        return ["–"] * measurement.layers
+        return [UNKNOWN] * measurement.layers
     return [percent(float(share)) for share in np.asarray(shares)]
 
 
-def _shift(shift: Shift | None) -> str:
+def _shift(shift: Shift | None) -> tuple[str, str]:
+    """Return the direction, and how far."""
     if shift is None:
-        return "–"
-    direction = {"neither": "crosses"}.get(shift.direction, shift.direction)
-    return (
-        f"{direction}, W1 {number(abs(shift.signed_w1))}, "
-        f"mean {'+' if shift.mean_change >= 0 else ''}{number(shift.mean_change)}"
-    )
+        return UNKNOWN, ""
+    direction = {"neither": "crossing"}.get(shift.direction, shift.direction)
+    sign = "+" if shift.mean_change >= 0.0 else ""
+    far = f"W1 {number(abs(shift.signed_w1))}, mean position {sign}{number(shift.mean_change)}"
+    return direction, far

@@ -8,27 +8,48 @@ from collections.abc import Callable
 from posbias.report.resampling import LEVEL, Interval
 from posbias.report.zones import ZoneFigures
 
-__all__ = ["bracket", "headline", "number", "percent", "shape_sentence", "times", "trough_sentence"]
+__all__ = [
+    "UNKNOWN",
+    "bracket",
+    "headline",
+    "number",
+    "percent",
+    "shape_sentence",
+    "times",
+    "trough_sentence",
+]
+
+UNKNOWN = "\N{EN DASH}"
+"""What stands for a figure that is not known."""
 
 _ALIKE = 0.05
-_INTERVAL = f"{100 * LEVEL:.0f} % interval"
+_MINUS = "\N{MINUS SIGN}"
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_PERCENT = "\N{NO-BREAK SPACE}%"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_INTERVAL = f"{100 * LEVEL:.0f}{_PERCENT} interval"
 
 
 def number(value: float, digits: int = 3) -> str:
     """Return a number with some significant digits, thousands separated, minus as a sign."""
     if math.isinf(value):
-        return "∞" if value > 0.0 else "−∞"
-    if value != 0.0 and 1e4 <= abs(value) < 1e9:
-        value = float(f"{value:.{digits}g}")
-        return f"{value:,.0f}".replace("-", "−")
-    return f"{value:.{digits}g}".replace("-", "−")
+        return "∞" if value > 0.0 else f"{_MINUS}∞"
+    if value != 0.0 and 1e3 <= abs(value) < 1e9:
+        value = float(f"{value:.{max(digits, 4)}g}")
+        return f"{value:,.0f}".replace("-", _MINUS)
+    mantissa, _, exponent = f"{value:.{digits}g}".replace("-", _MINUS).partition("e")
+    if not exponent:
+        return mantissa
+    power = str(int(exponent.replace(_MINUS, "-"))).translate(_SUPERSCRIPT)
+    return f"{mantissa} {_TIMES} 10{power}"
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage with three significant digits."""
+    """Return a share as a percentage with three significant digits, more just below one."""
     if 0.0 < share < 1e-6:
-        return "below 0.0001 %"
-    return f"{number(100.0 * share)} %"
+        return f"below 0.0001{_PERCENT}"
+    digits = 5 if 0.999 <= share < 1.0 else 3
+    return f"{number(100.0 * share, digits)}{_PERCENT}"
 
 
 def times(ratio: float) -> str:
@@ -40,11 +61,11 @@ def bracket(figure: Interval, show: Callable[[float], str] = number) -> str:
     """Return the range of a figure as ``low to high``, empty if it is not known."""
     if figure.low is None or figure.high is None:
         return ""
-    return f"{show(figure.low).removesuffix(' %')} to {show(figure.high)}"
+    return f"{show(figure.low).removesuffix(_PERCENT)} to {show(figure.high)}"
 
 
-def headline(figures: ZoneFigures, subject: str = "this model") -> list[str]:
-    """Return what start and end weigh against the middle, one sentence each.
+def headline(figures: ZoneFigures, subject: str = "this model") -> list[tuple[str, str]]:
+    """Return what end and start weigh against the middle: each a sentence and its interval.
 
     Parameters
     ----------
@@ -55,19 +76,21 @@ def headline(figures: ZoneFigures, subject: str = "this model") -> list[str]:
     """
     if figures.start_ratio is None or figures.end_ratio is None:
         return []
+    last, first = figures.end_ratio, figures.start_ratio
     return [
-        f"Per token, {subject} uses the last 10 % of its context "
-        f"{_comparison(figures.end_ratio)}.",
-        f"It uses the first 10 % {_comparison(figures.start_ratio)}.",
+        (
+            f"Per token, {subject} uses the last 10{_PERCENT} of its context {_comparison(last)}.",
+            _extent(last),
+        ),
+        (f"It uses the first 10{_PERCENT} {_comparison(first)}.", _extent(first)),
     ]
 
 
 def trough_sentence(figures: ZoneFigures, n: int) -> str:
     """Say where the least influence is."""
     return (
-        f"The smoothed profile is lowest at position {figures.trough:,} of 0 to {n - 1:,}: "
-        f"{times(figures.trough_share)} of the influence that a position would have if all "
-        "counted alike."
+        f"Least is used around position {figures.trough:,} of 0 to {n - 1:,} (smoothed): "
+        f"{percent(figures.trough_share)} of what a position would have if all counted alike."
     )
 
 
@@ -83,21 +106,22 @@ def shape_sentence(figures: ZoneFigures) -> str:
         return f"{answer}."
     share = figures.u_shaped_resamples
     alike = share if figures.is_u_shaped else 1.0 - share
-    return f"{answer} (so in {percent(alike)} of the resamples)."
+    return f"{answer} (so in {'all' if alike == 1.0 else percent(alike)} of the resamples)."
+
+
+def _extent(ratio: Interval) -> str:
+    known = bracket(ratio, times)
+    return f"{_INTERVAL} {known}" if known else ""
 
 
 def _comparison(ratio: Interval) -> str:
     """Compare an end with the middle, per token."""
     value = ratio.value
-    known = bracket(ratio, times)
-    extent = f"{_INTERVAL} {known}" if known else ""
     is_open = ratio.low is not None and ratio.high is not None and ratio.low <= 1.0 <= ratio.high
     if math.isinf(value):
         return "and the middle not at all"
     if is_open or abs(value - 1.0) < _ALIKE:
-        within = f"; {extent}" if extent else ""
-        return f"about as much as the middle (ratio {times(value)}{within})"
-    within = f" ({extent})" if extent else ""
+        return f"about as much as the middle ({times(value)} times)"
     if value > 1.0:
-        return f"{times(value)} times as much as the middle{within}"
-    return f"less than the middle: {times(value)} times as much{within}"
+        return f"{times(value)} times as much as the middle"
+    return f"less than the middle: {times(value)} times as much"

@@ -12,7 +12,7 @@ from posbias.metrics import END_SHARE, shape_figures, wasserstein
 from posbias.profile import Profile
 from posbias.report.resampling import Interval, Statistic, bootstrap, interval
 
-__all__ = ["Zones", "ZoneFigures", "profile_distances", "zone_figures"]
+__all__ = ["ZoneFigures", "Zones", "profile_distances", "zone_figures"]
 
 Array = NDArray[np.float64]
 

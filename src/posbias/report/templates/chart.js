@@ -29,8 +29,9 @@ function logTicks(low, high, most) {
   return ticks;
 }
 
-// series: {key, name, look, x: centres, values, edges?: bin edges in x units, band?, bars?}
-// options: {label, description, xLabel, yLabel, xDomain, yDomain, isLog, height, xTicks?,
+// series: {key, name, look, x: centres, values, edges?: bin edges in x units, isStepped?, band?,
+//          bars?, dots?}
+// options: {label, description, xLabel, yLabel, xDomain, yDomain, isLog, height, xTicks?, mark?,
 //           cursor: {x: [...], label, words(i), name}, value(series, i)}
 class LineChart {
   constructor(options) {
@@ -132,11 +133,11 @@ class LineChart {
     const most = Math.max(2, Math.floor((bottom - top) / 44));
     for (const tick of isLog ? logTicks(...yDomain, most) : niceTicks(...yDomain, most)) {
       group.append(
-        shape("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
+        shape("line", { class: tick === this.options.mark ? "grid marked" : "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
         shape("text", { x: left - 7, y: y(tick) + 4, "text-anchor": "end" }, show(tick)),
       );
     }
-    const across = Math.max(2, Math.floor((right - left) / 84));
+    const across = Math.max(2, Math.floor((right - left) / 66));
     for (const tick of xTicks ? xTicks(across) : niceTicks(...xDomain, across)) {
       if (tick < xDomain[0] || tick > xDomain[1]) continue;
       group.append(
@@ -155,7 +156,7 @@ class LineChart {
   line(series, { x, y }) {
     const group = shape("g", { class: `series ${series.look}` });
     const trace = (values) => {
-      if (!series.edges) return values.map((v, i) => `${x(series.x[i]).toFixed(2)},${y(v).toFixed(2)}`);
+      if (!series.isStepped) return values.map((v, i) => `${x(series.x[i]).toFixed(2)},${y(v).toFixed(2)}`);
       return values.flatMap((v, i) => [
         `${x(series.edges[i]).toFixed(2)},${y(v).toFixed(2)}`,
         `${x(series.edges[i + 1]).toFixed(2)},${y(v).toFixed(2)}`,

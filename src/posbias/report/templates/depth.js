@@ -71,7 +71,15 @@ function mountRelativeMixing(mount, { measurements }) {
   });
   const series = measurements.map((m, k) => {
     const edges = Array.from({ length: m.mixing.length + 1 }, (_, t) => t / m.mixing.length);
-    return { key: String(k), name: m.label, look: `m${k % 8}`, edges, x: centres(edges), values: m.mixing };
+    return {
+      key: String(k),
+      name: m.label,
+      look: `m${k % 8}`,
+      edges,
+      isStepped: true,
+      x: centres(edges),
+      values: m.mixing,
+    };
   });
   const items = series.map((s) => ({ ...s, on: true }));
   mount.append(
@@ -122,6 +130,7 @@ function mountDepth(mount, { edges, series }) {
     // One scale for all layers, so that only the curves move.
     yDomain: [0.01, high * 1.5],
     isLog: true,
+    mark: 1,
     cursor: {
       x: centres(shifted),
       label: "Position",
@@ -131,6 +140,10 @@ function mountDepth(mount, { edges, series }) {
     value: (s, i) => showInfluence(s.values[i], n, edges[i + 1] - edges[i]),
   });
   const curves = depthCurveChart(depth);
+  const curveDomain = (visible) => {
+    if (state.quantity !== "first") return [0, 1.02];
+    return [0, Math.max(1e-6, ...visible.flatMap((name) => series[name].first)) * 1.08];
+  };
   const refresh = () => {
     const visible = names.filter((name) => state.shown.has(name));
     chart.update(
@@ -140,6 +153,7 @@ function mountDepth(mount, { edges, series }) {
         look: VARIANT_LOOKS[name],
         x: centres(shifted),
         edges: shifted,
+        isStepped: hasWideBins(edges),
         values: series[name].profiles[state.layers],
       })),
     );
@@ -151,7 +165,7 @@ function mountDepth(mount, { edges, series }) {
         x: series[name][state.quantity].map((_, t) => t),
         values: series[name][state.quantity],
       })),
-      { yLabel: DEPTH_QUANTITIES[state.quantity] },
+      { yLabel: DEPTH_QUANTITIES[state.quantity], yDomain: curveDomain(visible) },
     );
   };
   mount.append(

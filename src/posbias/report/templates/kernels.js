@@ -116,6 +116,7 @@ function rampLegend(low) {
 const MODELS = {
   "position+content": "mask, position bias and content",
   position: "mask and position bias",
+  lag: "mask and mean logit by lag",
 };
 
 function kernelSeries(state, decode) {
@@ -129,6 +130,7 @@ function kernelSeries(state, decode) {
       look: kind === "measured" ? "measured" : "residual-content",
       x: centres(shifted).slice(0, row.length),
       edges: shifted.slice(0, row.length + 1),
+      isStepped: hasWideBins(state.edges),
       values: Array.from(row, (mass, c) => mass / widths[c]),
     };
   });
@@ -139,7 +141,7 @@ function mountKernels(mount, kernels) {
   const size = edges.length - 1;
   const n = edges[size];
   const depth = layers.measured.length;
-  const low = 10 ** Math.floor(Math.log10(0.3 / n));
+  const low = 10 ** Math.floor(Math.log10(0.05 / n));
   const state = { edges, layer: 0, query: size - 1, model: "position+content" };
   const cache = new Map();
   const decode = (kind, layer) => {
@@ -174,7 +176,7 @@ function mountKernels(mount, kernels) {
     const kinds = ["measured", state.model];
     kinds.forEach((kind, k) => {
       const rows = decode(kind, state.layer);
-      const title = k ? `Model: ${MODELS[kind]}` : "Measured";
+      const title = k ? "Model" : "Measured";
       const last = rows[size - 1];
       maps[k].update({
         rows,
@@ -205,7 +207,7 @@ function mountKernels(mount, kernels) {
     max: size - 1,
     value: state.query,
     name: "query",
-    words: (b) => `${showBin(edges, b)} of 0 to ${(n - 1).toLocaleString("en")}`,
+    words: (b) => showBin(edges, b),
     changed: (b) => {
       state.query = b;
       refresh();
@@ -220,7 +222,7 @@ function mountKernels(mount, kernels) {
       "div",
       { class: "controls" },
       layerSlider,
-      radios("Model", Object.entries(MODELS), state.model, (value) => {
+      radios("Model of", Object.entries(MODELS).filter(([kind]) => kind in layers), state.model, (value) => {
         state.model = value;
         refresh();
       }),

@@ -5,6 +5,7 @@ const VARIANT_LOOKS = {
   "attention-only": "attention-only",
   residual: "residual",
   "residual+content": "residual-content",
+  "residual+lag": "residual-lag",
   "residual+measured": "residual-measured",
   "fixed-half": "fixed-half",
   uniform: "uniform",
@@ -31,15 +32,20 @@ function showInfluence(times, n, width) {
   return `${show(times)} × (${showPercent(times / n)}${per ? ` ${per}` : ""})`;
 }
 
+function hasWideBins(edges) {
+  return edges[edges.length - 1] - edges[0] > edges.length - 1;
+}
+
 function profileSeries(panel, names, n) {
   const shifted = panel.edges.map((edge) => edge - 0.5);
-  const isBinned = panel.edges.some((edge, i) => i > 0 && edge - panel.edges[i - 1] > 1);
+  const isBinned = hasWideBins(panel.edges);
   return names.map((name) => ({
     key: name,
     name,
     look: VARIANT_LOOKS[name] || "measured",
     x: centres(panel.edges).map((x) => x - 0.5),
-    edges: isBinned ? shifted : null,
+    edges: shifted,
+    isStepped: isBinned,
     values: panel.series[name],
     band: name === "measured" ? panel.band : null,
     width: (i) => panel.edges[i + 1] - panel.edges[i],
@@ -56,6 +62,7 @@ function profileChart(panel, n, height) {
     xDomain: [edges[0] - 0.8, edges[edges.length - 1] - 0.2],
     yDomain: [0.1, 1],
     isLog: true,
+    mark: 1,
     height,
     cursor: {
       x: centres(edges).map((x) => x - 0.5),
@@ -78,11 +85,12 @@ function mountProfiles(mount, { n, panels }) {
   const charts = panels.map((panel, k) => profileChart(panel, n, k ? 240 : null));
   const refresh = () => {
     const visible = names.filter((name) => shown.has(name));
-    const curves = visible.flatMap((name) =>
-      panels.map((panel) => ({ values: panel.series[name], leads: name === names[0] })),
-    );
-    const yDomain = influenceDomain(curves, isLog);
+    const curvesOf = (panel) =>
+      visible.map((name) => ({ values: panel.series[name], leads: name === names[0] }));
+    const shared = influenceDomain(panels.flatMap(curvesOf), true);
     charts.forEach((chart, k) => {
+      // On a linear axis the peak of one end would flatten the other.
+      const yDomain = isLog ? shared : influenceDomain(curvesOf(panels[k]), false);
       chart.update(profileSeries(panels[k], visible, n), { yDomain, isLog });
     });
   };
@@ -133,6 +141,7 @@ function mountRelativeProfiles(mount, { kinds, measurements }) {
     xDomain: [-0.01, 1.01],
     yDomain: [0.1, 1],
     isLog: true,
+    mark: 1,
     cursor: {
       x: cursor,
       label: "Relative position",
@@ -148,6 +157,7 @@ function mountRelativeProfiles(mount, { kinds, measurements }) {
         name: m.label,
         look: `m${k % 8}`,
         edges: relative(m),
+        isStepped: hasWideBins(m.edges),
         x: centres(relative(m)),
         values: m.series[kind],
       }))
