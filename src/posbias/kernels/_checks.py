@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
 
-__all__ = ["as_integer", "as_matrix", "as_real", "as_reals", "as_weights"]
+__all__ = ["as_integer", "as_matrix", "as_real", "as_reals", "as_stack", "as_weights"]
 
 Vector = NDArray[np.float64]
 
@@ -61,9 +61,20 @@ def as_matrix(values: ArrayLike, what: str) -> NDArray[np.float64]:
     matrix = _real_array(values, what)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InputError(f"{what} has shape {matrix.shape}; a square matrix is required")
-    if not np.isfinite(matrix.sum()):  # cheaper than isfinite on every entry
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = matrix.sum()
+    if not np.isfinite(total):  # cheaper than a look at every entry
         _require(matrix, np.isfinite(matrix), what, "finite numbers are required")
     return matrix
+
+
+def as_stack(values: ArrayLike, what: str, width: int) -> NDArray[np.float64]:
+    """Return vectors stacked as a float64 array (Q, width) of finite reals, or raise."""
+    stack = _real_array(values, what)
+    if stack.ndim != 2 or stack.shape[1] != width:
+        raise InputError(f"{what} have shape {stack.shape}; (Q, {width}) is required")
+    _require(stack, np.isfinite(stack), what, "finite numbers are required")
+    return stack
 
 
 def as_weights(weights: ArrayLike | None, count: int, what: str) -> Vector:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
-from posbias.kernels._checks import as_reals
+from posbias.kernels._checks import as_reals, as_stack
 
 __all__ = ["Kernel", "Matrix", "Vector"]
 
@@ -103,14 +103,9 @@ class Kernel(ABC):
 
     def rmatmat(self, rows: ArrayLike) -> Matrix:
         """Return ``rows @ A`` for row vectors stacked as (Q, n), shape (Q, n)."""
-        stacked = np.asarray(rows)
-        if stacked.ndim != 2 or stacked.shape[1] != self._n:
-            raise InputError(
-                f"row vectors of shape (Q, {self._n}) are required, got {stacked.shape}"
-            )
-        if not len(stacked):
-            return np.zeros((0, self._n))
-        return np.stack([self.rmatvec(row) for row in stacked])
+        stacked = as_stack(rows, "the row vectors", self._n)
+        products = [self.rmatvec(row) for row in stacked]
+        return np.stack(products) if products else np.zeros((0, self._n))
 
     def diagonal(self) -> Vector:
         """Return A[i, i] for every i, shape (n,)."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
-from posbias.kernels._checks import as_matrix
+from posbias.kernels._checks import as_matrix, as_stack
 from posbias.kernels.base import Kernel, Matrix, Vector
 
 __all__ = ["ROW_SUM_TOLERANCE", "DenseKernel"]
@@ -41,9 +41,11 @@ class DenseKernel(Kernel):
         if matrix.min() < 0.0:
             i, j = (int(k) for k in np.argwhere(matrix < 0.0)[0])
             raise InputError(
-                f"the kernel has entry {matrix[i, j]:g} at [{i}, {j}]; it must be >= 0"
+                f"entry [{i}, {j}] of the kernel is {matrix[i, j]:g}; non-negative weights are "
+                "required"
             )
-        sums = matrix.sum(axis=1)
+        with np.errstate(over="ignore"):
+            sums = matrix.sum(axis=1)
         worst = int(np.argmax(np.abs(sums - 1.0)))
         if abs(sums[worst] - 1.0) > ROW_SUM_TOLERANCE:
             raise InputError(
@@ -71,13 +73,7 @@ class DenseKernel(Kernel):
 
     def rmatmat(self, rows: ArrayLike) -> Matrix:
         """Return ``rows @ A`` for row vectors stacked as (Q, n), reading the array once."""
-        stacked = np.asarray(rows)
-        if stacked.ndim != 2 or stacked.shape[1] != self._n or stacked.dtype.kind not in "fiu":
-            raise InputError(
-                f"real row vectors of shape (Q, {self._n}) are required, got {stacked.dtype} "
-                f"of shape {stacked.shape}"
-            )
-        return np.asarray(stacked.astype(np.float64, copy=False) @ self._array)
+        return np.asarray(as_stack(rows, "the row vectors", self._n) @ self._array)
 
     def row(self, i: int) -> Vector:
         """Return a copy of row `i`, shape (n,)."""

@@ -17,6 +17,9 @@ __all__ = ["Rollout"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+SMALLEST = 1e-290
+"""Masses below this are set to zero between layers."""
+
 
 class Rollout:
     """The product ``P = R_T ... R_1`` of the transitions ``R_t = (1 - lambda_t) I + lambda_t A_t``.
@@ -38,6 +41,7 @@ class Rollout:
     Notes
     -----
     A row costs T products ``p @ A_t``, top layer first; P itself is formed only by `matrix`.
+    Between layers masses below 1e-290 are set to zero.
 
     Examples
     --------
@@ -150,7 +154,7 @@ class Rollout:
         for t in range(self.depth - 1, -1, -1):
             kept, mixed = self._shares(t)
             if mixed.any():
-                p = kept * p + self._kernel(t).rmatvec(mixed * p)
+                p = _flushed(kept * p + self._kernel(t).rmatvec(mixed * p))
         return p
 
     def _step_rows(self, rows: Matrix, t: int) -> Matrix:
@@ -158,7 +162,7 @@ class Rollout:
         kept, mixed = self._shares(t)
         if not mixed.any():
             return rows
-        return np.asarray(kept * rows + self._kernel(t).rmatmat(mixed * rows))
+        return _flushed(kept * rows + self._kernel(t).rmatmat(mixed * rows))
 
     def _kernel(self, t: int) -> Kernel:
         return self._kernels[t if len(self._kernels) > 1 else 0]
@@ -178,3 +182,9 @@ class Rollout:
 
     def __repr__(self) -> str:
         return f"Rollout(n={self.n}, depth={self.depth}, kernels={len(self._kernels)})"
+
+
+def _flushed(rows: Matrix) -> Matrix:
+    """Set masses below `SMALLEST` to zero: products with denormal numbers are slow."""
+    rows[np.abs(rows) < SMALLEST] = 0.0
+    return rows
