@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import tiny, token_ids
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertLMHeadModel,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+)
 
-from posbias.errors import InputError, InstrumentationError, ModelError
+from posbias.errors import InputError, InstrumentationError, ModelError, UnsupportedModelError
 from posbias.measure import MeasureOptions, measure
 from posbias.measure.accumulators import Accumulator
 from posbias.models.state import forward_logits
@@ -221,3 +228,17 @@ def test_text_is_cut_into_windows_in_its_order():
     again = measure("embedded:bloom", "embedded", length=32, windows=5, seed=3, batch_size=1)
     for name in result.arrays:
         assert relative(result.arrays[name], again.arrays[name]) <= 1e-5
+
+
+def test_loaded_encoders_are_refused_by_their_configuration():
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    encoder = BertLMHeadModel(BertConfig(vocab_size=97, intermediate_size=16, **small)).eval()
+    with pytest.raises(UnsupportedModelError, match=r"is an encoder \(bert\)") as caught:
+        measure(encoder, token_ids().numpy())
+    assert caught.value.exit_code == 3
+    both = AutoConfig.for_model("t5", vocab_size=97, d_model=16, d_ff=16, num_layers=1, num_heads=2)
+    with pytest.raises(UnsupportedModelError, match="sequence-to-sequence"):
+        measure(AutoModelForSeq2SeqLM.from_config(both).eval(), token_ids().numpy())
+    decoder = BertConfig(vocab_size=97, intermediate_size=16, is_decoder=True, **small)
+    result = measure(BertLMHeadModel(decoder).eval(), token_ids().numpy())
+    assert result.manifest["run"]["located_by"] == "search"

@@ -37,6 +37,7 @@ from posbias.measure.windows import (
 )
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
+from posbias.models._config_checks import check_causal
 from posbias.models.instrument import instrumented
 from posbias.models.loading import LoadedModel, load_model
 from posbias.models.preflight import CheckedModel, check_model
@@ -135,6 +136,7 @@ def _load(model: Any, tokenizer: Any, options: MeasureOptions) -> _Given:
             f"(model.to(torch.{wanted})) or leave dtype out"
         )
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    check_causal(model.config, name)
     return _Given(model, tokenizer, name, getattr(model.config, "_commit_hash", None))
 
 

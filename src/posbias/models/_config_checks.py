@@ -7,7 +7,9 @@ from typing import Any
 
 from posbias.errors import UnsupportedModelError
 
-__all__ = ["check_config", "length_limit"]
+__all__ = ["check_causal", "check_config", "length_limit"]
+
+_REQUIRED = "a causal, decoder-only language model is required"
 
 _LENGTH_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len")
 
@@ -23,20 +25,32 @@ def check_config(config: Any, name: str) -> None:
     """
     from transformers.models.auto import modeling_auto as auto
 
-    kind = getattr(config, "model_type", None) or type(config).__name__
-    required = "a causal, decoder-only language model is required"
+    check_causal(config, name)
+    has_own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+    if _kind(config) not in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not has_own_code:
+        raise UnsupportedModelError(
+            f"{name} is a {_kind(config)} model, which transformers cannot load as a causal "
+            f"language model; {_REQUIRED}"
+        )
+
+
+def check_causal(config: Any, name: str) -> None:
+    """Refuse what no loaded object may be, whatever its class.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is sequence-to-sequence, an encoder, bidirectional, or has quantised weights.
+    """
+    from transformers.models.auto import modeling_auto as auto
+
+    kind = _kind(config)
     if getattr(config, "is_encoder_decoder", False):
-        raise UnsupportedModelError(f"{name} is a sequence-to-sequence model ({kind}); {required}")
+        raise UnsupportedModelError(f"{name} is a sequence-to-sequence model ({kind}); {_REQUIRED}")
     is_masked = kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
     if (is_masked and not getattr(config, "is_decoder", False)) or _is_bidirectional(config):
         raise UnsupportedModelError(
-            f"{name} is an encoder ({kind}), where every token sees every other; {required}"
-        )
-    has_own_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
-    if kind not in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not has_own_code:
-        raise UnsupportedModelError(
-            f"{name} is a {kind} model, which transformers cannot load as a causal language model; "
-            f"{required}"
+            f"{name} is an encoder ({kind}), where every token sees every other; {_REQUIRED}"
         )
     method = _quantisation(config)
     # Weights from GGUF are expanded to the wanted number format when they are loaded.
@@ -57,6 +71,10 @@ def length_limit(config: Any) -> int | None:
         if isinstance(value, int) and value > 0:
             return value
     return None
+
+
+def _kind(config: Any) -> str:
+    return str(getattr(config, "model_type", None) or type(config).__name__)
 
 
 def _is_bidirectional(config: Any) -> bool:

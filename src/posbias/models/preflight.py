@@ -79,7 +79,13 @@ class CheckedModel:
     checks: Mapping[str, Mapping[str, Any]]
 
 
-def check_model(model: nn.Module, ids: Tensor, *, sites: ModelSites | None = None) -> CheckedModel:
+def check_model(
+    model: nn.Module,
+    ids: Tensor,
+    *,
+    sites: ModelSites | None = None,
+    checks: Preflight | None = None,
+) -> CheckedModel:
     """Locate, instrument and check a model that is in measuring state.
 
     Parameters
@@ -90,6 +96,8 @@ def check_model(model: nn.Module, ids: Tensor, *, sites: ModelSites | None = Non
         Windows that will be measured; the first two are used.
     sites : ModelSites, optional
         Where x, a and the attention are; by default the table, else a search.
+    checks : Preflight, optional
+        Receives the result of every check, also when one fails.
 
     Raises
     ------
@@ -107,7 +115,7 @@ def check_model(model: nn.Module, ids: Tensor, *, sites: ModelSites | None = Non
     _check_implementation(model)
     pair = torch.cat([ids[:1], ids[1:2] if ids.shape[0] > 1 else ids[:1].flip(-1)])
     short = pair[:, :SHORT].contiguous()
-    checks = Preflight()
+    checks = Preflight() if checks is None else checks
     with torch.no_grad():
         _check_causality(model, short, checks)
         found = locate(model, short) if sites is None else sites
