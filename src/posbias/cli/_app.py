@@ -14,6 +14,7 @@ from posbias.cli.compare import compare
 from posbias.cli.depth import depth
 from posbias.cli.forces import forces
 from posbias.cli.measure import measure
+from posbias.cli.merge import merge
 from posbias.cli.predict import predict
 from posbias.cli.report import report
 from posbias.cli.run import run
@@ -39,6 +40,7 @@ def _add(command: Callable[..., None], cls: type[TyperCommand] = TyperCommand) -
 
 _add(run)
 _add(measure)
+_add(merge)
 for _command in (predict, compare, forces, depth):
     _add(_command, JsonCommand)
 _add(report)
