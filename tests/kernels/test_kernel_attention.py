@@ -77,9 +77,9 @@ def test_alibi_constructor_is_the_list_of_heads() -> None:
         (lambda: AttentionKernel(3, [Head()], temperature=0.0), "more than 0"),
         (lambda: AttentionKernel(3, [Head()], temperature=np.nan), "nan"),
         (lambda: AttentionKernel(3, [Head()], temperature=1e-320, mask=None).row(0), None),
-        (lambda: AttentionKernel(3, [Head(diagonal=1.0)], temperature=1e-300), "diagonal term"),
-        (lambda: AttentionKernel(300, [Head(ALiBi(1e300))]), "ALiBi term"),
-        (lambda: AttentionKernel(3, [Head(key=[1e13, 0, 0])]), "key term"),
+        (lambda: AttentionKernel(3, [Head(diagonal=1.0)], temperature=1e-300), "diagonal logits reach"),
+        (lambda: AttentionKernel(300, [Head(ALiBi(1e300))]), "ALiBi logits reach"),
+        (lambda: AttentionKernel(3, [Head(key=[1e13, 0, 0])]), "key logits reach"),
         (lambda: AttentionKernel(3, [Head(LagTable([None, 0.0]))]), "query 0 sees no key"),
         (
             lambda: AttentionKernel(

@@ -204,7 +204,7 @@ class AttentionKernel(Kernel):
         name = max(sizes, key=lambda key: sizes[key])
         if not sizes[name] <= _LARGEST_LOGIT * self._temperature:
             raise InputError(
-                f"the {name} term reaches {sizes[name]:g} over {self._n} positions at temperature "
+                f"the {name} logits reach {sizes[name]:g} over {self._n} positions at temperature "
                 f"{self._temperature:g}; logits up to {_LARGEST_LOGIT:g} nats are supported"
             )
 
