@@ -118,7 +118,7 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
             found.profiles, found.comparison, found.distances, found.figures
         ),
         "layer_rows": tables.layer_rows(measurement, theory),
-        "forces": tables.force_rows(theory),
+        "forces": tables.force_rows(theory, has_bias=measurement.slopes() is not None),
         "theory": _theory_sentences(measurement, theory),
         "theory_length": theory.length,
         "fact_groups": facts.fact_groups(measurement),
@@ -247,5 +247,5 @@ def _alternatives(measurement: Measurement, found: Findings) -> dict[str, str]:
         "kernels": "Two heat maps of attention from queries (rows) to keys (columns), measured "
         "and modelled, for the layer that the slider chooses, and the chosen row as lines.",
         "depth": "Lines of influence against position after the number of layers that the slider "
-        "chooses, for three predictions.",
+        "chooses, one per prediction.",
     }

@@ -135,10 +135,17 @@ def layer_rows(measurement: Measurement, found: Verdicts) -> list[Row]:
     return rows
 
 
-def force_rows(found: Verdicts) -> list[Row]:
-    """Return what strengthening and removing each force does."""
+def force_rows(found: Verdicts, *, has_bias: bool) -> list[Row]:
+    """Return what strengthening and removing each force does.
+
+    Without a position bias apart from the query-key products, the model has no position term
+    that could be changed by itself.
+    """
     rows = []
     for effect in found.forces.effects:
+        if effect.name == "position" and not has_bias:
+            rows.append(_absent_force("position", "no position bias apart from content"))
+            continue
         answer, _, reason = (effect.guarantee if effect.applies else effect.note).partition(": ")
         rows.append(
             {
@@ -152,6 +159,18 @@ def force_rows(found: Verdicts) -> list[Row]:
             }
         )
     return rows
+
+
+def _absent_force(name: str, reason: str) -> Row:
+    return {
+        "name": _FORCE_NAMES[name],
+        "change": "",
+        "stronger": (UNKNOWN, ""),
+        "removal": "",
+        "removed": (UNKNOWN, ""),
+        "guarantee": "not applicable",
+        "reason": reason,
+    }
 
 
 def _zones(profile: Profile) -> tuple[Interval, Interval, Interval]:
