@@ -57,6 +57,7 @@ def render(page: Page, *, command: str) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template(page.template).render(
         page.context,
