@@ -13,6 +13,7 @@ from posbias.cli._options import Debug, JsonCommand
 from posbias.cli.compare import compare
 from posbias.cli.depth import depth
 from posbias.cli.forces import forces
+from posbias.cli.inspect import inspect as inspect_command
 from posbias.cli.measure import measure
 from posbias.cli.merge import merge
 from posbias.cli.predict import predict
@@ -39,6 +40,7 @@ def _add(command: Callable[..., None], cls: type[TyperCommand] = TyperCommand) -
 
 
 _add(run)
+_add(inspect_command, JsonCommand)
 _add(measure)
 _add(merge)
 for _command in (predict, compare, forces, depth):

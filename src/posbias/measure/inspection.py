@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
-from posbias.measure import Text
 from posbias.measure.options import MeasureOptions
 from posbias.measure.runner import measure
 from posbias.measure.text import TextCollection, read_text
@@ -26,6 +26,8 @@ from posbias.models.sites import input_embedding
 from posbias.models.state import attention_implementation, measuring
 
 __all__ = ["ContentReport", "Inspection", "inspect_model"]
+
+Documents = str | os.PathLike[str] | TextCollection | Sequence[str]
 
 DEFAULT_TEXT = "embedded"
 """Text of the checks when none is given."""
@@ -119,7 +121,7 @@ class Inspection:
 
 
 def inspect_model(
-    model: Any, text: Text | None = None, *, options: MeasureOptions | None = None
+    model: Any, text: Documents | None = None, *, options: MeasureOptions | None = None
 ) -> Inspection:
     """Locate and check the parts of a model; with a text, test the content abstraction on it.
 
@@ -184,12 +186,10 @@ def inspect_model(
     )
 
 
-def _documents(text: Text) -> TextCollection:
-    if isinstance(text, TextCollection):
-        return text
-    if isinstance(text, list | tuple | np.ndarray):
-        return TextCollection(text)
-    return read_text(text)
+def _documents(text: Documents) -> TextCollection:
+    if isinstance(text, str | os.PathLike):
+        return read_text(text)
+    return text if isinstance(text, TextCollection) else TextCollection(text)
 
 
 def _windows(loaded: LoadedModel, text: TextCollection, options: MeasureOptions) -> torch.Tensor:

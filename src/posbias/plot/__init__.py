@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posbias.plot.content import content_figure, plot_heads
 from posbias.plot.figures import comparison_figure, measurement_figure
 from posbias.plot.profiles import plot_cumulative, plot_mixing, plot_profiles, window_band
 from posbias.plot.save import FIGURE_FORMATS, check_figure_path, save_figure
@@ -17,11 +18,13 @@ __all__ = [
     "LineStyle",
     "check_figure_path",
     "comparison_figure",
+    "content_figure",
     "depth_figure",
     "measurement_figure",
     "plot_cumulative",
     "plot_depth",
     "plot_forces",
+    "plot_heads",
     "plot_mixing",
     "plot_profiles",
     "plot_style",
