@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Parallel workers are told a terminal width; what is printed must not depend on it.
+os.environ.pop("COLUMNS", None)
+
 # Tests run beside other work: a slow moment of the machine is not a failure. Derandomised, so
 # that a red run can be repeated.
 settings.register_profile(
