@@ -43,8 +43,14 @@ def test_percentages_keep_digits_near_both_ends() -> None:
     assert percent(1.0) == f"100{NBSP}%"
 
 
-def test_ratios_have_two_digits() -> None:
-    assert [times(r) for r in (6.02, 0.3851, 14.6, 123.4, 1.0)] == ["6", "0.39", "15", "123", "1"]
+def test_ratios_have_two_or_three_digits() -> None:
+    assert [times(r) for r in (6.02, 0.3851, 14.6, 123.4, 1.1234)] == [
+        "6",
+        "0.39",
+        "15",
+        "123",
+        "1.12",
+    ]
 
 
 def test_brackets() -> None:

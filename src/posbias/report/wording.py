@@ -53,8 +53,8 @@ def percent(share: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio with two significant digits."""
-    return number(ratio, 2 if ratio < 100.0 else 3)
+    """Return a ratio with two significant digits, with three near one and above 100."""
+    return number(ratio, 3 if 1.0 <= ratio < 2.0 or ratio >= 100.0 else 2)
 
 
 def bracket(figure: Interval, show: Callable[[float], str] = number) -> str:

@@ -60,6 +60,9 @@ class LineChart {
       if (event.pointerType !== "touch") this.point(null);
     });
     new ResizeObserver(() => this.draw()).observe(this.plot);
+    // Paper has its own width, whatever the window's is.
+    window.addEventListener("beforeprint", () => this.draw(this.root.closest(".ends") ? 330 : 690));
+    window.addEventListener("afterprint", () => this.draw());
   }
 
   update(series, changes = {}) {
@@ -96,8 +99,8 @@ class LineChart {
     return { x, y, left, right, top, bottom };
   }
 
-  draw() {
-    const width = Math.floor(this.plot.clientWidth);
+  draw(given) {
+    const width = given || Math.floor(this.plot.clientWidth);
     if (width < 40 || !this.series.length) return;
     this.width = width;
     this.height = this.options.height || (width < 480 ? 250 : 310);
