@@ -77,7 +77,10 @@ def test_alibi_constructor_is_the_list_of_heads() -> None:
         (lambda: AttentionKernel(3, [Head()], temperature=0.0), "more than 0"),
         (lambda: AttentionKernel(3, [Head()], temperature=np.nan), "nan"),
         (lambda: AttentionKernel(3, [Head()], temperature=1e-320, mask=None).row(0), None),
-        (lambda: AttentionKernel(3, [Head(diagonal=1.0)], temperature=1e-300), "diagonal logits reach"),
+        (
+            lambda: AttentionKernel(3, [Head(diagonal=1.0)], temperature=1e-300),
+            "diagonal logits reach",
+        ),
         (lambda: AttentionKernel(300, [Head(ALiBi(1e300))]), "ALiBi logits reach"),
         (lambda: AttentionKernel(3, [Head(key=[1e13, 0, 0])]), "key logits reach"),
         (lambda: AttentionKernel(3, [Head(LagTable([None, 0.0]))]), "query 0 sees no key"),
@@ -139,7 +142,7 @@ descriptions = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(layer=descriptions)
 def test_descriptions_round_trip_exactly(layer) -> None:
     kernel = kernel_from_description(layer, 6)

@@ -42,7 +42,7 @@ def layers(draw: st.DrawFn) -> tuple[dict[str, Any], int, np.random.Generator]:
 
 
 @pytest.mark.parametrize("threshold", [0, 2**62], ids=["compiled", "numpy"])
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(case=layers())
 def test_products_have_relative_accuracy(threshold: int, case) -> None:
     layer, n, rng = case

@@ -15,8 +15,8 @@ from posbias.kernels._groups import groups_of
 from posbias.kernels._layer import Law, Layer, laws_of
 from posbias.kernels.base import Kernel, Matrix, Vector
 from posbias.kernels.head import Head
-from posbias.kernels.masks import Causal, Mask
-from posbias.kernels.positions import ALiBi
+from posbias.kernels.masks import MASKS, Causal, Mask
+from posbias.kernels.positions import POSITIONS, ALiBi
 
 __all__ = ["AttentionKernel"]
 
@@ -178,7 +178,17 @@ class AttentionKernel(Kernel):
         return AttentionKernel(n, heads, mask=self._mask, temperature=self._temperature)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the layer entry of a spec file, JSON-serialisable; ALiBi heads in short form."""
+        """Return the layer entry of a spec file, JSON-serialisable; ALiBi heads in short form.
+
+        Raises
+        ------
+        InputError
+            If a position or the mask is of a type that spec files do not know.
+        """
+        known = (*POSITIONS.values(), *MASKS.values())
+        for part in (self._mask, *(head.position for head in self._heads)):
+            if type(part) not in known:
+                raise InputError(f"spec files do not know {type(part).__name__}; build it in code")
         shared = {"mask": self._mask.describe(), "temperature": self._temperature}
         slopes = [_plain_slope(head) for head in self._heads]
         if None in slopes:
