@@ -131,6 +131,25 @@ def test_report_of_one_window_states_no_interval(folder: Path) -> None:
     )
 
 
+def test_further_methods_of_influence_stand_beside_the_main_one(folder: Path, short: Path) -> None:
+    manifest, arrays = synthetic_measurement.make_parts()
+    rng = np.random.default_rng(5)
+    arrays["influence.occlusion.windows"] = rng.uniform(0.0, 1.0, (4, 8))
+    manifest["influence_method"] = "occlusion"
+    path = saved(Measurement(manifest, arrays), folder / "methods")
+    document = Document(render_report([path]))
+    check_structure(document)
+    series = document.data()["profiles"]["panels"][0]["series"]
+    assert list(series)[:3] == ["measured", "measured by gradient", "attention-only"]
+    expected = Measurement.open(short).influence("gradient").mass
+    assert series["measured by gradient"] == pytest.approx(expected * 8, rel=1e-4)
+    text = document.visible()
+    assert "Influence by occlusion is the change of the distribution" in text
+    assert "Influence by gradient is the size of the gradient" in text
+    comparison = Document(render_report([short, path])).visible()
+    assert "different measures of influence" in comparison
+
+
 def hostile(manifest: dict[str, Any]) -> None:
     manifest["model"]["id"] = "</script><script>alert(1)</script>"
     manifest["text"]["source"] = '"><img src=x onerror=alert(2)>'

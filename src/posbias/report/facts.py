@@ -11,11 +11,13 @@ from posbias.measurement import Measurement
 from posbias.report.wording import number
 
 __all__ = [
+    "METHOD_MEANINGS",
     "PAPER_BIBTEX",
     "PAPER_REFERENCE",
     "PREFLIGHT_MEANINGS",
     "command_line",
     "fact_groups",
+    "method_sentence",
     "preflight_rows",
     "software_bibtex",
     "subtitle",
@@ -51,6 +53,26 @@ PREFLIGHT_MEANINGS: Mapping[str, str] = {
     "position_scheme": "The position bias read from the model is the one it applies.",
 }
 """What each check makes sure of; a check of another name is shown without an explanation."""
+
+
+METHOD_MEANINGS: Mapping[str, str] = {
+    "gradient": "the size of the gradient of the probability of the most likely next token, at the "
+    "last position, in the input embedding at that position",
+    "gradient-input": "the size of the product of the input embedding at that position with the "
+    "gradient of the probability of the most likely next token",
+    "integrated-gradients": "the size of the share of that position in the change of the "
+    "probability of the most likely next token from a window of replaced tokens to the window, by "
+    "integrated gradients",
+    "occlusion": "the change of the distribution of the next token (total variation) when the "
+    "token there is replaced by another one of the window",
+}
+"""What the influence of a position is, by method."""
+
+
+def method_sentence(method: str) -> str:
+    """Return what a method of measured influence takes as the influence of a position."""
+    meaning = METHOD_MEANINGS.get(method, f"what the method {method} says")
+    return f"Influence by {method} is {meaning}."
 
 
 def subtitle(measurement: Measurement) -> str:
@@ -145,9 +167,8 @@ def _text_facts(manifest: Mapping[str, Any]) -> Facts:
 
 def _run_facts(measurement: Measurement) -> Facts:
     manifest = measurement.manifest
-    method = manifest["influence_method"]
     facts = [
-        ("Measured influence", "none" if method is None else f"{method} of the next token"),
+        ("Measured influence", ", ".join(measurement.influence_methods) or "none"),
         ("Measured at", manifest["created"].replace("T", " ").replace("+00:00", " UTC")),
         ("posbias", manifest["posbias_version"]),
         *((name, version) for name, version in manifest["libraries"].items()),

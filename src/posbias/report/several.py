@@ -55,7 +55,13 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
         "kinds": kinds,
         "sentences": [_sentence(t, f) for t, f in zip(titles, found, strict=True)],
         "w1_names": W1_NAMES,
-        "is_measured": any(f.is_measured for f in found),
+        "methods": sorted(
+            {
+                facts.method_sentence(m.influence_methods[0])
+                for m in measurements
+                if m.influence_methods
+            }
+        ),
         "rows": [_row(*item) for item in zip(titles, measurements, found, strict=True)],
         "pairs": _pairs(titles, found),
         "details": [

@@ -46,13 +46,14 @@ class Findings:
     Parameters
     ----------
     profiles : ProfileSet
-        The leading profile first: ``measured``, or a prediction where influence is missing.
+        The leading profile first: ``measured``, or a prediction where influence is missing. Then
+        influence by further methods, then the predictions.
     rows : ndarray, shape (D, n), or None
         Measured influence per window.
     figures : ZoneFigures
         Of the leading profile.
     comparison : dict
-        Distances of the predictions by name, empty without measured influence.
+        Distances to the measured profile by name, empty without measured influence.
     distances : dict of str to Interval
         W1 of the predictions with intervals, empty without measured influence.
     """
@@ -77,9 +78,13 @@ def find(measurement: Measurement, estimator: str) -> Findings:
         profiles = ProfileSet({name: predicted[name] for name in names})
         return Findings(profiles, None, zone_figures(profiles[names[0]].mass), {}, {})
     measured, rows = measurement.influence(), measurement.influence_windows()
-    comparison = compare(measured, predicted)
+    others = {
+        f"measured by {method}": measurement.influence(method)
+        for method in measurement.influence_methods[1:]
+    }
+    comparison = compare(measured, {**others, **predicted})
     return Findings(
-        profiles=ProfileSet({"measured": measured, **predicted}),
+        profiles=ProfileSet({"measured": measured, **others, **predicted}),
         rows=rows,
         figures=zone_figures(measured.mass, rows),
         comparison={row.variant: row.as_dict() for row in comparison.rows},
@@ -112,6 +117,7 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
         "windows": measurement.windows,
         "layers": measurement.layers,
         "is_measured": found.is_measured,
+        "methods": [facts.method_sentence(method) for method in measurement.influence_methods],
         "sentences": _sentences(measurement, found),
         "tiles": tables.tiles(found.figures, measurement.n),
         "variants": tables.variant_rows(

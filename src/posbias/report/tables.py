@@ -23,7 +23,7 @@ __all__ = ["VARIANT_MEANINGS", "force_rows", "layer_rows", "tiles", "variant_row
 Row = dict[str, Any]
 
 VARIANT_MEANINGS: Mapping[str, str] = {
-    "measured": "what the model does: gradient of the most likely next token",
+    "measured": "what the model does",
     "attention-only": "mask and position bias, no residual path",
     "residual": "mask, position bias and the measured residual path",
     "residual+content": "the same plus the mean content term of each head",
@@ -55,11 +55,11 @@ def variant_rows(
     Parameters
     ----------
     profiles : ProfileSet
-        The measured one first, if there is one, then the predictions.
+        The measured ones first, if there are any, then the predictions.
     comparison : mapping of str to dict
         Distances to the measured profile, empty without one.
     distances : mapping of str to Interval
-        W1 with intervals.
+        W1 of the predictions, with intervals.
     figures : ZoneFigures
         Of the first profile.
     """
@@ -67,16 +67,16 @@ def variant_rows(
     for k, (name, profile) in enumerate(profiles.items()):
         shape = shape_figures(profile)
         compared = comparison.get(name, {})
-        w1 = distances.get(name)
+        w1 = compared.get("w1")
+        spread = distances.get(name)
         zones = (figures.start, figures.middle, figures.end)
         if k > 0:
             zones = _zones(profile)
         rows.append(
             {
                 "name": name,
-                "meaning": VARIANT_MEANINGS.get(name, ""),
-                "w1": "" if w1 is None else number(w1.value),
-                "w1_range": "" if w1 is None else bracket(w1),
+                "meaning": VARIANT_MEANINGS.get(name, "what the model does, by another measure"),
+                "w1": (_optional(w1), "" if spread is None else bracket(spread)),
                 "spearman": _optional(compared.get("spearman")),
                 "js": _optional(compared.get("js")),
                 "tv": _optional(compared.get("tv")),

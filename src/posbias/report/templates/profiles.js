@@ -12,6 +12,10 @@ const VARIANT_LOOKS = {
 };
 const HIDDEN_AT_FIRST = new Set(["fixed-half", "uniform"]);
 
+function lookOf(name) {
+  return VARIANT_LOOKS[name] || "measured-otherwise";
+}
+
 // Leading curves are shown whole down to a millionth of the fair share, the others to a
 // hundredth: a curve that falls by hundreds of decades would flatten everything else.
 function influenceDomain(curves, isLog) {
@@ -42,7 +46,7 @@ function profileSeries(panel, names, n) {
   return names.map((name) => ({
     key: name,
     name,
-    look: VARIANT_LOOKS[name] || "measured",
+    look: lookOf(name),
     x: centres(panel.edges).map((x) => x - 0.5),
     edges: shifted,
     isStepped: isBinned,
@@ -94,7 +98,7 @@ function mountProfiles(mount, { n, panels }) {
       chart.update(profileSeries(panels[k], visible, n), { yDomain, isLog });
     });
   };
-  const items = names.map((key) => ({ key, name: key, look: VARIANT_LOOKS[key] || "measured", on: shown.has(key) }));
+  const items = names.map((key) => ({ key, name: key, look: lookOf(key), on: shown.has(key) }));
   const ends = charts.slice(1).map((chart) => chart.root);
   const binned = panels[0].edges.length - 1 < n;
   const note = binned
