@@ -20,6 +20,7 @@ __all__ = [
     "atomic_write_text",
     "has_posbias_manifest",
     "refuse_existing",
+    "sync_folder",
 ]
 
 STDOUT = "-"
@@ -87,7 +88,7 @@ def atomic_write_bytes(path: str | Path, data: bytes, *, overwrite: bool = False
                 os.replace(source, target)
             else:
                 _claim(source, target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(source)
@@ -139,7 +140,7 @@ def atomic_directory(
             yield work
             _sync_tree(work)
             _place_directory(work, target, overwrite=overwrite, is_ours=is_ours)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -148,6 +149,18 @@ def refuse_existing(path: str | Path) -> None:
     """Raise `OutputExistsError` if `path` exists."""
     if os.path.lexists(path):
         raise _exists(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to the disk, where the system lets one open a folder."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _target(path: str | Path) -> Path:
@@ -285,20 +298,8 @@ def _temporary(target: Path) -> Path:
 def _sync_tree(folder: Path) -> None:
     for entry in sorted(folder.rglob("*")):
         if entry.is_dir():
-            _sync_folder(entry)
+            sync_folder(entry)
         elif not entry.is_symlink():
             with open(entry, "rb+") as stream:
                 os.fsync(stream.fileno())
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to the disk, where the system lets one open a folder."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(folder)

@@ -10,6 +10,7 @@ __all__ = [
     "ArtifactError",
     "InputError",
     "InstrumentationError",
+    "InterruptedRunError",
     "ModelError",
     "OutputExistsError",
     "PosbiasError",
@@ -64,3 +65,19 @@ class InstrumentationError(PosbiasError):
     """A model was instrumented but a check failed, or its numbers are not finite."""
 
     exit_code = 3
+
+
+class InterruptedRunError(PosbiasError):
+    """A run was asked to stop by a signal, and its state is on the disk.
+
+    Parameters
+    ----------
+    message : str
+        What happened and how to continue.
+    signal_number : int
+        The signal; the exit code is 128 plus it.
+    """
+
+    def __init__(self, message: str, *, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal_number

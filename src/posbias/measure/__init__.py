@@ -20,6 +20,7 @@ from posbias.measure.options import MeasureOptions
 from posbias.measure.text import TextCollection
 
 if TYPE_CHECKING:
+    from posbias.measure.checkpoint import PartialRun
     from posbias.measurement import Measurement
 
 __all__ = ["MeasureOptions", "Progress", "Text", "measure"]
@@ -35,6 +36,7 @@ def measure(
     tokenizer: Any = None,
     options: MeasureOptions | None = None,
     progress: Progress | None = None,
+    partial: PartialRun | None = None,
     command: list[str] | None = None,
     **settings: Any,
 ) -> Measurement:
@@ -54,6 +56,9 @@ def measure(
         All options at once; alternatively each by its name as a keyword.
     progress : callable, optional
         Called with the windows done and their total after every batch.
+    partial : PartialRun, optional
+        Where checkpoints go and a run continues, see `posbias.measure.checkpoint`. SIGINT and
+        SIGTERM then wait for the end of the batch.
     command : list of str, optional
         Argument list to record in the manifest.
     **settings
@@ -69,6 +74,8 @@ def measure(
         If the input does not fit.
     UnsupportedModelError, InstrumentationError
         If the model cannot be measured faithfully or a check fails.
+    InterruptedRunError
+        If a signal interrupted a run with checkpoints.
 
     Notes
     -----
@@ -95,6 +102,7 @@ def measure(
         tokenizer=tokenizer,
         options=options,
         progress=progress,
+        partial=partial,
         command=command,
         **settings,
     )

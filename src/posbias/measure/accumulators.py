@@ -95,6 +95,16 @@ class Accumulator:
         bias = self._scheme.bias(layer, range(start, stop), keys=keys, length=self._n)
         self._add_content(rows, None if bias is None else bias.to(self._device))
 
+    def state(self) -> dict[str, Tensor]:
+        """Return the sums themselves by name; filling them with those of another run resumes it."""
+        return {
+            "mixing": self._mixing,
+            "frobenius": self._frobenius,
+            "kernel": self._kernel,
+            "lag": self._lag_sum,
+            **self._sums,
+        }
+
     def finish(self) -> Arrays:
         """Return the arrays by their names in `posbias.measurement.schema`.
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from posbias.errors import InputError, ModelError
+from posbias.errors import InterruptedRunError, ModelError
 from posbias.measure import Progress, Text
 from posbias.measure.accumulators import Accumulator
+from posbias.measure.checkpoint import PartialRun, SavedState
+from posbias.measure.identity import run_identity
 from posbias.measure.influence import (
     GRADIENT_METHODS,
     EmbeddingLeaf,
@@ -25,28 +26,22 @@ from posbias.measure.influence import (
     next_distribution,
 )
 from posbias.measure.influence_passes import integrated_gradients, occlusion, replacements
-from posbias.measure.manifest import Origin, build_manifest
+from posbias.measure.inputs import read_model, read_options, read_windows
+from posbias.measure.interruption import DeferredSignals
+from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
-from posbias.measure.text import TextCollection, read_text
-from posbias.measure.windows import (
-    TokenWindows,
-    automatic_prefix,
-    check_vocabulary,
-    make_windows,
-    prepared_windows,
-)
+from posbias.measure.run_state import RunState, free_memory, is_out_of_memory
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
-from posbias.models._config_checks import check_causal
 from posbias.models.instrument import instrumented
-from posbias.models.loading import LoadedModel, load_model
 from posbias.models.preflight import CheckedModel, check_model
-from posbias.models.sites import input_embedding
 from posbias.models.state import forward_logits, measuring
 
 __all__ = ["measure"]
 
 _SMALL_MODEL = 20_000_000
+
+_log = logging.getLogger(__name__)
 
 
 def measure(
@@ -56,122 +51,27 @@ def measure(
     tokenizer: Any = None,
     options: MeasureOptions | None = None,
     progress: Progress | None = None,
+    partial: PartialRun | None = None,
     command: list[str] | None = None,
     **settings: Any,
 ) -> Measurement:
     """Measure a model on a text; see `posbias.measure.measure`, which calls this."""
-    chosen = _options(options, settings)
-    loaded = _load(model, tokenizer, chosen)
-    windows, origin = _windows(loaded, text, chosen)
+    chosen = read_options(options, settings)
+    given = read_model(model, tokenizer, chosen)
+    windows, origin = read_windows(given, text, chosen)
     chosen = replace(chosen, length=windows.length, windows=windows.count)
-    started = time.perf_counter()
-    network = loaded.model
-    device = next(network.parameters()).device
-    ids = torch.from_numpy(windows.ids.copy()).to(device)
+    network = given.model
+    ids = torch.from_numpy(windows.ids.copy()).to(next(network.parameters()).device)
     with _threads(network, chosen.threads), measuring(network):
+        run = _Run(ids, chosen, prefix=windows.prefix, progress=progress, partial=partial)
+        if partial is not None:
+            run.identity = run_identity(network, windows, origin=origin, options=chosen)
         checked = check_model(network, ids)
-        arrays = _run(checked, ids, chosen, prefix=windows.prefix, progress=progress)
-    run = {
-        "seconds": round(time.perf_counter() - started, 3),
-        "device": str(device),
-        "batch_size": chosen.batch_size,
-        "checkpoint": chosen.checkpoint,
-        "residual": list(checked.residual),
-        "update": checked.sites.update_path,
-        "located_by": "table" if checked.sites.row is not None else "search",
-    }
+        arrays = run.measure(checked)
     manifest = build_manifest(
-        checked, windows, origin=origin, options=chosen, run=run, command=command
+        checked, windows, origin=origin, options=chosen, run=run.describe(checked), command=command
     )
     return Measurement(manifest, arrays)
-
-
-@dataclass(frozen=True)
-class _Given:
-    """A model, and a tokenizer unless the text comes as token ids."""
-
-    model: nn.Module
-    tokenizer: Any
-    id: str
-    revision: str | None
-
-
-def _options(options: MeasureOptions | None, settings: dict[str, Any]) -> MeasureOptions:
-    if options is not None and settings:
-        raise InputError(
-            f"options and {', '.join(settings)} were given; pass all options in one of both ways"
-        )
-    known = set(MeasureOptions.__dataclass_fields__)
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise InputError(f"unknown option {unknown[0]!r}; options are {', '.join(sorted(known))}")
-    return options if options is not None else MeasureOptions(**settings)
-
-
-def _load(model: Any, tokenizer: Any, options: MeasureOptions) -> _Given:
-    if isinstance(model, str | os.PathLike):
-        loaded = load_model(
-            model,
-            dtype=options.dtype or "float32",
-            device=options.device,
-            revision=options.revision,
-            gguf_file=options.gguf_file,
-            attn_implementation=options.attn_implementation,
-            trust_remote_code=options.trust_remote_code,
-        )
-        return _Given(loaded.model, tokenizer or loaded.tokenizer, loaded.id, loaded.revision)
-    if isinstance(model, LoadedModel):
-        return _Given(model.model, tokenizer or model.tokenizer, model.id, model.revision)
-    if isinstance(model, tuple) and len(model) == 2:
-        model, tokenizer = model[0], tokenizer or model[1]
-    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
-        raise ModelError(
-            f"model is {type(model).__name__}; a name, a path, a transformers model or a pair "
-            "(model, tokenizer) is required"
-        )
-    wanted, found = options.dtype, str(model.dtype).removeprefix("torch.")
-    if wanted is not None and wanted.removeprefix("torch.") != found:
-        raise ModelError(
-            f"dtype {wanted} was asked for, the given model is {found}; convert it yourself "
-            f"(model.to(torch.{wanted})) or leave dtype out"
-        )
-    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
-    check_causal(model.config, name)
-    return _Given(model, tokenizer, name, getattr(model.config, "_commit_hash", None))
-
-
-def _windows(given: _Given, text: Text, options: MeasureOptions) -> tuple[TokenWindows, Origin]:
-    vocabulary = int(getattr(input_embedding(given.model), "num_embeddings", 2**62))
-    if isinstance(text, np.ndarray) or (isinstance(text, list) and not _is_documents(text)):
-        windows = prepared_windows(
-            text,
-            vocabulary_size=vocabulary,
-            bos_token_id=getattr(given.tokenizer, "bos_token_id", None),
-        )
-        origin = Origin(given.id, given.revision, "none", False, "token ids", windows.sha256)
-        return windows, origin
-    if given.tokenizer is None:
-        raise InputError(
-            "a text needs a tokenizer; pass tokenizer=..., a pair (model, tokenizer), or windows "
-            "of token ids"
-        )
-    if isinstance(text, str | os.PathLike):
-        texts = read_text(text)
-    else:
-        texts = text if isinstance(text, TextCollection) else TextCollection(text)
-    drawn = make_windows(
-        given.tokenizer,
-        texts,
-        length=options.length,
-        count=options.windows,
-        seed=options.seed,
-        pack=options.pack,
-    )
-    check_vocabulary(drawn, vocabulary)
-    tokenizer_id = str(getattr(given.tokenizer, "name_or_path", "") or given.id)
-    adds_bos = bool(automatic_prefix(given.tokenizer))
-    origin = Origin(given.id, given.revision, tokenizer_id, adds_bos, texts.source, texts.sha256)
-    return _ascending(drawn), origin
 
 
 @contextmanager
@@ -188,44 +88,134 @@ def _threads(network: nn.Module, threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _is_documents(text: Sequence[Any]) -> bool:
-    return all(isinstance(document, str) for document in text)
+class _Run:
+    """One run over all windows: batches, checkpoints, interruptions, back-off."""
 
+    def __init__(
+        self,
+        ids: Tensor,
+        options: MeasureOptions,
+        *,
+        prefix: int,
+        progress: Progress | None,
+        partial: PartialRun | None,
+    ) -> None:
+        self.identity: dict[str, Any] = {}
+        self._ids = ids
+        self._options = options
+        self._prefix = prefix
+        self._progress = progress
+        self._partial = partial
+        self._batch_size = options.batch_size
+        self._resumed_at: list[int] = []
+        self._seconds_before = 0.0
+        self._started = time.perf_counter()
 
-def _ascending(windows: TokenWindows) -> TokenWindows:
-    """Return the windows in the order of the text."""
-    order = np.lexsort((windows.starts[:, 1], windows.starts[:, 0]))
-    return replace(windows, ids=windows.ids[order], starts=windows.starts[order])
+    def measure(self, checked: CheckedModel) -> dict[str, NDArray[Any]]:
+        """Measure all windows, one batch after another, and return the arrays."""
+        count, length = self._ids.shape
+        accumulator = Accumulator(checked, windows=count, length=length, device=self._ids.device)
+        state = RunState(accumulator, windows=count, batch_size=self._batch_size)
 
+        def batch(span: slice) -> dict[str, Tensor]:
+            return _measure_batch(
+                checked,
+                self._ids[span],
+                accumulator,
+                options=replace(self._options, batch_size=state.batch_size),
+                prefix=self._prefix,
+            )
 
-def _run(
-    checked: CheckedModel,
-    ids: Tensor,
-    options: MeasureOptions,
-    *,
-    prefix: int,
-    progress: Progress | None,
-) -> dict[str, NDArray[Any]]:
-    """Measure all windows, one batch after another."""
-    count, length = ids.shape
-    accumulator = Accumulator(checked, windows=count, length=length, device=ids.device)
-    per_window: dict[str, list[NDArray[np.float64]]] = {}
-    with ExitStack() as stack:
-        if options.checkpoint and options.influence:
-            stack.enter_context(checkpointed(checked.sites))
-        for start in range(0, count, options.batch_size):
-            span = slice(start, min(start + options.batch_size, count))
-            accumulator.begin(span)
-            rows = _measure_batch(checked, ids[span], accumulator, options=options, prefix=prefix)
-            accumulator.check_finite()
-            for name, values in rows.items():
-                per_window.setdefault(name, []).append(values.cpu().numpy())
-            if progress is not None:
-                progress(span.stop, count)
-    return {
-        **accumulator.finish(),
-        **{name: np.concatenate(parts) for name, parts in per_window.items()},
-    }
+        self._take_up(state)
+        with ExitStack() as stack:
+            signals = None if self._partial is None else stack.enter_context(DeferredSignals())
+            if self._options.checkpoint and self._options.influence:
+                stack.enter_context(checkpointed(checked.sites))
+            while state.done < count:
+                try:
+                    state.advance(batch)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    failure = str(error)
+                else:
+                    self._after_batch(state, signals)
+                    continue
+                # Outside of the handler, so that the failed batch is not kept by its traceback.
+                self._back_off(state, failure)
+        self._batch_size = state.batch_size
+        return state.finish()
+
+    def describe(self, checked: CheckedModel) -> dict[str, Any]:
+        """Return how the run went, for the manifest."""
+        return {
+            "seconds": round(self._seconds(), 3),
+            "device": str(self._ids.device),
+            "batch_size": self._batch_size,
+            "checkpoint": self._options.checkpoint,
+            "resumed_at": self._resumed_at,
+            "residual": list(checked.residual),
+            "update": checked.sites.update_path,
+            "located_by": "table" if checked.sites.row is not None else "search",
+        }
+
+    def _take_up(self, state: RunState) -> None:
+        """Continue from the last checkpoint, if there is one."""
+        saved = None if self._partial is None else self._partial.load(self.identity)
+        if saved is None:
+            return
+        state.restore(saved.arrays, done=saved.done)
+        state.batch_size = min(saved.batch_size, state.batch_size)
+        self._resumed_at = [*saved.resumed_at, saved.done]
+        self._seconds_before = saved.seconds
+        _log.info("continuing after %d of %d windows", saved.done, state.windows)
+        if self._progress is not None:
+            self._progress(saved.done, state.windows)
+
+    def _after_batch(self, state: RunState, signals: DeferredSignals | None) -> None:
+        if self._progress is not None:
+            self._progress(state.done, state.windows)
+        if self._partial is None or signals is None:
+            return
+        received = signals.received
+        if received is not None or self._partial.is_due(state.done):
+            self._save(self._partial, state)
+        if received is not None:
+            raise InterruptedRunError(
+                f"interrupted by {received.name} after {state.done} of {state.windows} windows, "
+                f"which {self._partial.folder} keeps; the same command with --resume continues",
+                signal_number=received.value,
+            )
+
+    def _save(self, partial: PartialRun, state: RunState) -> None:
+        saved = SavedState(
+            state.arrays(),
+            done=state.done,
+            batch_size=state.batch_size,
+            seconds=self._seconds(),
+            resumed_at=self._resumed_at,
+        )
+        partial.save(saved, self.identity)
+
+    def _back_off(self, state: RunState, failure: str) -> None:
+        """Halve the batch and go back to the last clean state."""
+        if state.batch_size == 1:
+            raise ModelError(
+                f"memory ran out with one window of {self._options.length} tokens per batch "
+                f"({failure[:200]}). Measure shorter windows, recompute the layers in the "
+                "backward pass (checkpoint), measure without influence, or use a larger device"
+            )
+        free_memory()
+        state.batch_size = max(state.batch_size // 2, 1)
+        _log.info("out of memory: going on with %d windows per batch", state.batch_size)
+        saved = self._partial.load(self.identity) if self._partial is not None else None
+        if saved is None:
+            state.restart()
+        else:
+            state.restore(saved.arrays, done=saved.done)
+
+    def _seconds(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._started
 
 
 def _measure_batch(

@@ -155,7 +155,7 @@ def write(
     """
     with atomic_directory(Path(path), overwrite=overwrite, is_ours=_holds_nothing_else) as folder:
         target = folder / ARRAYS_FILE
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, target)
+        _save_arrays(arrays, target)
         stored = dict(manifest)
         stored["arrays"] = {
             name: {"shape": list(array.shape), "dtype": array.dtype.name}
@@ -171,6 +171,14 @@ def _within_run(folder: Path) -> Path:
     """Return the measurement inside the output directory of a run, else the folder itself."""
     inner = folder / RUN_FOLDER
     return inner if is_measurement(inner) and not is_measurement(folder) else folder
+
+
+def _save_arrays(arrays: Mapping[str, NDArray[Any]], target: Path) -> None:
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, target)
+    except SafetensorError as error:
+        # How the library reports a full disk.
+        raise OSError(str(error)) from error
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Any], str]:

@@ -1,0 +1,105 @@
+"""What a run has measured so far: grows batch by batch, and can be written down and taken up."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from posbias.measure.accumulators import Accumulator
+
+__all__ = ["RunState", "free_memory", "is_out_of_memory"]
+
+Arrays = dict[str, NDArray[Any]]
+
+Measure = Callable[[slice], dict[str, Tensor]]
+"""Measures a span of windows into the accumulator; returns the rows that it does not hold."""
+
+_ROWS = "rows."
+_SUMS = "sums."
+
+
+class RunState:
+    """Sums over the first `done` windows, and one row per window of every other array.
+
+    Parameters
+    ----------
+    accumulator : Accumulator
+        Empty.
+    windows : int
+        D.
+    batch_size : int
+        Windows per batch.
+    """
+
+    def __init__(self, accumulator: Accumulator, *, windows: int, batch_size: int) -> None:
+        self.done = 0
+        self.windows = windows
+        self.batch_size = batch_size
+        self._accumulator = accumulator
+        self._rows: Arrays = {}
+
+    def advance(self, measure: Measure) -> None:
+        """Measure the next batch.
+
+        An exception leaves the sums of the batch half added: `restore` or `restart` before the
+        state is used again.
+        """
+        span = slice(self.done, min(self.done + self.batch_size, self.windows))
+        self._accumulator.begin(span)
+        rows = measure(span)
+        self._accumulator.check_finite()
+        for name, values in rows.items():
+            if name not in self._rows:
+                self._rows[name] = np.zeros((self.windows, *values.shape[1:]))
+            self._rows[name][span] = values.cpu().numpy()
+        self.done = span.stop
+
+    def arrays(self) -> Arrays:
+        """Return the state by name, to be given to `restore`."""
+        sums = {_SUMS + name: t.cpu().numpy() for name, t in self._accumulator.state().items()}
+        return {**sums, **{_ROWS + name: rows for name, rows in self._rows.items()}}
+
+    def restore(self, arrays: Arrays, *, done: int) -> None:
+        """Take up a state of `arrays` after `done` windows."""
+        for name, tensor in self._accumulator.state().items():
+            tensor.copy_(torch.from_numpy(arrays[_SUMS + name]))
+        self._rows = {
+            name.removeprefix(_ROWS): rows
+            for name, rows in arrays.items()
+            if name.startswith(_ROWS)
+        }
+        self.done = done
+
+    def restart(self) -> None:
+        """Forget everything."""
+        for tensor in self._accumulator.state().values():
+            tensor.zero_()
+        self._rows = {}
+        self.done = 0
+
+    def finish(self) -> Arrays:
+        """Return the arrays of the measurement."""
+        return {**self._accumulator.finish(), **self._rows}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on a GPU or in the process."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+    )
+
+
+def free_memory() -> None:
+    """Give memory back that a failed batch still holds."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
