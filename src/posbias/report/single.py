@@ -127,6 +127,7 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
         "forces": tables.force_rows(theory, has_bias=measurement.slopes() is not None),
         "theory": _theory_sentences(measurement, theory),
         "theory_length": theory.length,
+        "theory_w1": number(found.distances["residual+content"].value) if found.distances else "",
         "fact_groups": facts.fact_groups(measurement),
         "preflight": facts.preflight_rows(measurement),
         "command": facts.command_line(measurement),

@@ -10,9 +10,15 @@ function rampColour(share) {
   const place = Math.max(0, Math.min(1, share)) * (RAMP.length - 1);
   const k = Math.min(RAMP.length - 2, Math.floor(place));
   const part = place - k;
-  const mix = RAMP[k].map((c, i) => Math.round(c + (RAMP[k + 1][i] - c) * part));
-  return `rgb(${mix.join(",")})`;
+  return RAMP[k].map((c, i) => Math.round(c + (RAMP[k + 1][i] - c) * part));
 }
+
+// Opaque colours as the four bytes of a pixel.
+const COLOURS = new Uint32Array(
+  Uint8Array.from(
+    Array.from({ length: 256 }, (_, k) => [...rampColour(k / 255), 255]).flat(),
+  ).buffer,
+);
 
 // Rows of a lower triangle from 16-bit logarithms: the share of the attention of a block of
 // queries that goes to a block of keys.
@@ -37,6 +43,9 @@ class HeatMap {
   constructor({ edges, low, title, pick }) {
     Object.assign(this, { edges, low, title });
     this.canvas = element("canvas", { role: "img", width: 512, height: 512 });
+    const n = edges[edges.length - 1];
+    // The block of each pixel along an axis.
+    this.blocks = Uint16Array.from({ length: 512 }, (_, pixel) => binAt(edges, (pixel / 512) * n));
     this.tip = element("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.heading = element("h4", {}, title);
     this.root = element("div", { class: "heat" }, this.heading, element("div", { class: "plot" }, this.canvas, this.tip));
@@ -60,17 +69,23 @@ class HeatMap {
     const n = this.edges[this.edges.length - 1];
     const place = (j) => Math.round((j / n) * side);
     const depth = Math.log10(this.low);
-    brush.clearRect(0, 0, side, side);
-    this.rows.forEach((row, b) => {
-      const top = place(this.edges[b]);
-      const height = place(this.edges[b + 1]) - top;
-      row.forEach((mass, c) => {
+    const image = brush.createImageData(side, side);
+    const levels = this.rows.map((row) =>
+      Uint8Array.from(row, (mass, c) => {
         const weight = mass / (this.edges[c + 1] - this.edges[c]);
-        const left = place(this.edges[c]);
-        brush.fillStyle = rampColour(weight > 0 ? 1 - Math.log10(weight) / depth : 0);
-        brush.fillRect(left, top, place(this.edges[c + 1]) - left, height);
-      });
-    });
+        const share = weight > 0 ? 1 - Math.log10(weight) / depth : 0;
+        return Math.round(255 * Math.max(0, Math.min(1, share)));
+      }),
+    );
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let y = 0, at = 0; y < side; y += 1) {
+      const row = levels[this.blocks[y]];
+      for (let x = 0; x < side; x += 1, at += 1) {
+        const c = this.blocks[x];
+        if (c < row.length) pixels[at] = COLOURS[row[c]];
+      }
+    }
+    brush.putImageData(image, 0, 0);
     const top = place(this.edges[this.query]);
     const height = Math.max(4, place(this.edges[this.query + 1]) - top);
     brush.strokeStyle = "#ff5a36";
@@ -107,7 +122,7 @@ class HeatMap {
 }
 
 function rampLegend(low) {
-  const stops = RAMP.map((_, k) => rampColour(k / (RAMP.length - 1))).join(",");
+  const stops = RAMP.map((_, k) => `rgb(${rampColour(k / (RAMP.length - 1)).join(",")})`).join(",");
   const bar = element("span", { class: "ramp", "aria-hidden": "true" });
   bar.style.background = `linear-gradient(to right, ${stops})`;
   return element("p", { class: "note legend" }, `mean weight: ${show(low)} or less `, bar, " 1");
