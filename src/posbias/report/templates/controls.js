@@ -94,7 +94,7 @@ function numbersBehind(title, head, rows) {
       element("tbody", {}, ...rows().map((values) => element("tr", {}, ...cells(values)))),
     );
     details.append(
-      element("div", { class: "scroll tall", role: "region", tabindex: 0, "aria-label": title }, table),
+      element("div", { class: "scroll tall", role: "group", tabindex: 0, "aria-label": title }, table),
     );
   };
   details.addEventListener("toggle", () => {
