@@ -17,6 +17,7 @@ from posbias.profile import Profile, ProfileSet
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from posbias.measure.checkpoint import PartialRun
     from posbias.measure.options import MeasureOptions
 
 __all__ = ["RUN_FILES", "Progress", "RunResult", "is_run_directory", "run", "run_measurement"]
@@ -71,7 +72,7 @@ class RunResult:
         }
 
 
-def run(
+def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
     model: Any = "embedded:bloom",
     text: Any = "embedded",
     *,
@@ -80,6 +81,7 @@ def run(
     estimator: str = "norm",
     overwrite: bool = False,
     progress: Progress | None = None,
+    partial: PartialRun | None = None,
     command: list[str] | None = None,
 ) -> RunResult:
     """Measure a model on a text, predict its influence profile, compare, and write everything.
@@ -98,6 +100,8 @@ def run(
         Whether an output directory of an earlier run may be replaced.
     progress : callable, optional
         Called with the windows done and their total.
+    partial : PartialRun, optional
+        Where checkpoints go and a run continues.
     command : list of str, optional
         Argument list to record in the manifest.
 
@@ -122,7 +126,9 @@ def run(
         )
     from posbias.measure import measure
 
-    measurement = measure(model, text, options=options, progress=progress, command=command)
+    measurement = measure(
+        model, text, options=options, progress=progress, partial=partial, command=command
+    )
     return run_measurement(measurement, out=out, estimator=estimator, overwrite=overwrite)
 
 

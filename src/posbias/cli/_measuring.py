@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import typer
 from posbias.cli._session import console_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from posbias.measure.options import MeasureOptions
     from posbias.measure.text import TextCollection
 
@@ -29,7 +32,9 @@ __all__ = [
     "Length",
     "MaxDocuments",
     "ModelRequest",
+    "Resume",
     "Revision",
+    "SaveEvery",
     "Seed",
     "Split",
     "TrustRemoteCode",
@@ -126,6 +131,20 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
 ]
 
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue an interrupted run from the checkpoint in DIR.partial, if there is one.",
+    ),
+]
+SaveEvery = Annotated[
+    int,
+    typer.Option(
+        "--save-every", metavar="K", help="Windows between checkpoints, kept in DIR.partial."
+    ),
+]
+
 
 @dataclass(frozen=True)
 class ModelRequest:
@@ -161,15 +180,23 @@ def influence_methods(chosen: list[InfluenceName] | None) -> tuple[str, ...]:
 def progress_on_stderr(quiet: bool) -> Iterator[ProgressCallback | None]:
     """Yield a callback that shows a progress bar with the time left, None if `quiet`.
 
-    When standard error is not a terminal, one line per tenth of the work is printed instead.
+    When standard error is not a terminal, one line per tenth of the work is printed instead. What
+    the measurement reports meanwhile is printed above the bar.
     """
     if quiet:
         yield None
         return
     console = console_of("stderr")
-    if not console.is_terminal:
-        yield _line_printer()
-        return
+    with _reports(lambda text: console.print(f"posbias: {text}", markup=False)):
+        if not console.is_terminal:
+            yield _line_printer()
+            return
+        with _bar(console) as show:
+            yield show
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[ProgressCallback]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -200,6 +227,27 @@ def progress_on_stderr(quiet: bool) -> Iterator[ProgressCallback | None]:
             bar.update(task, completed=done)
 
         yield show
+
+
+@contextmanager
+def _reports(show: Callable[[str], None]) -> Iterator[None]:
+    """Hand what the package logs for people to a function."""
+
+    class Reporter(logging.Handler):
+        """A handler that shows the bare message."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            show(record.getMessage())
+
+    logger, handler = logging.getLogger("posbias"), Reporter(logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _line_printer() -> ProgressCallback:

@@ -18,7 +18,9 @@ from posbias.cli._measuring import (
     Length,
     MaxDocuments,
     ModelRequest,
+    Resume,
     Revision,
+    SaveEvery,
     Seed,
     Split,
     TrustRemoteCode,
@@ -71,6 +73,8 @@ def measure(  # noqa: PLR0913  one parameter per option
     max_documents: MaxDocuments = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
+    resume: Resume = False,
+    save_every: SaveEvery = 32,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
     debug: Debug = False,
@@ -79,6 +83,9 @@ def measure(  # noqa: PLR0913  one parameter per option
 
     Writes a directory with manifest.json and arrays.safetensors, from which predict and compare
     start.
+
+    While it runs, DIR.partial holds a checkpoint; when the run is interrupted (Ctrl-C, SIGTERM, a
+    crash), the same command with --resume continues there and gives the same numbers.
     """
     del debug
     check_measurement_directory(out, overwrite=overwrite)
@@ -94,11 +101,19 @@ def measure(  # noqa: PLR0913  one parameter per option
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
-    with progress_on_stderr(quiet) as progress:
+    from posbias.measure.checkpoint import PartialRun
+
+    partial = PartialRun(out, resume=resume, every=save_every)
+    with progress_on_stderr(quiet) as progress, partial:
         from posbias.measure import measure as measure_model
 
         measurement = measure_model(
-            model, request.read(), options=options, progress=progress, command=sys.argv
+            model,
+            request.read(),
+            options=options,
+            progress=progress,
+            partial=partial,
+            command=sys.argv,
         )
         measurement.save(out, overwrite=overwrite)
     print(measurement.summary())

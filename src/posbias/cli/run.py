@@ -18,7 +18,9 @@ from posbias.cli._measuring import (
     Length,
     MaxDocuments,
     ModelRequest,
+    Resume,
     Revision,
+    SaveEvery,
     Seed,
     Split,
     TrustRemoteCode,
@@ -71,6 +73,8 @@ def run(  # noqa: PLR0913  one parameter per option
     trust_remote_code: TrustRemoteCode = False,
     estimator: Estimator = EstimatorName.norm,
     json: AsJson = False,
+    resume: Resume = False,
+    save_every: SaveEvery = 32,
     quiet: Quiet = False,
     overwrite: Overwrite = False,
     debug: Debug = False,
@@ -94,7 +98,10 @@ def run(  # noqa: PLR0913  one parameter per option
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
-    with progress_on_stderr(quiet) as progress:
+    from posbias.measure.checkpoint import PartialRun
+
+    partial = PartialRun(out, resume=resume, every=save_every)
+    with progress_on_stderr(quiet) as progress, partial:
         from posbias.run import run as run_all
 
         result = run_all(
@@ -105,6 +112,7 @@ def run(  # noqa: PLR0913  one parameter per option
             estimator=estimator.value,
             overwrite=overwrite,
             progress=progress,
+            partial=partial,
             command=sys.argv,
         )
     if json:
