@@ -86,14 +86,16 @@ class Accumulator:
         """Add the probabilities and logits of a block of rows."""
         layer, start, stop = rows.layer, rows.start, rows.stop
         keys = rows.logits.shape[-1]
-        visible = self._scheme.visible(layer, range(start, stop), keys=keys, device=self._device)
+        # The layers of a split model are on different devices; sums are kept on one.
+        device = rows.logits.device
+        visible = self._scheme.visible(layer, range(start, stop), keys=keys, device=device)
         if not bool((rows.visible == visible).all()):
             raise InstrumentationError(
                 f"the mask of layer {layer + 1} changed between the checks and the measurement"
             )
         self._add_probabilities(rows)
         bias = self._scheme.bias(layer, range(start, stop), keys=keys, length=self._n)
-        self._add_content(rows, None if bias is None else bias.to(self._device))
+        self._add_content(rows, None if bias is None else bias.to(device))
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums themselves by name; filling them with those of another run resumes it."""
@@ -154,13 +156,13 @@ class Accumulator:
         target = self._kernel[layer, start : rows.stop, : p.shape[-1]]
         heads = p.shape[1]
         for window in p:
-            mean = torch.zeros_like(target)
+            mean = torch.zeros_like(target, device=p.device)
             for head in window:
                 mean.add_(head)
             mean.div_(heads)
             if self._scheme.sinks is not None:
                 mean.div_(mean.sum(-1, keepdim=True))
-            target.add_(mean)
+            target.add_(mean.to(self._device))
         if self._scheme.sinks is not None:
             self._add("p_null", layer, (1.0 - p.sum(-1, dtype=torch.float64)).sum(-1))
         own = p.diagonal(offset=start, dim1=-2, dim2=-1)
@@ -173,7 +175,7 @@ class Accumulator:
         layer, start = rows.layer, rows.start
         sliding = self._scheme.windows[layer]
         shape = rows.logits.shape[1:]
-        total = torch.zeros(shape, dtype=torch.float64, device=self._device)
+        total = torch.zeros(shape, dtype=torch.float64, device=rows.logits.device)
         for index, logits in enumerate(rows.logits):
             content = logits.to(torch.float64, copy=True)
             if bias is not None:
@@ -185,14 +187,15 @@ class Accumulator:
             own = content.diagonal(offset=start, dim1=-2, dim2=-1)
             window = self._span.start + index
             sums = {name: values[window, layer] for name, values in self._sums.items()}
-            sums["diagonal"] += own.sum(-1)
-            sums["diagonal_square"] += own.square().sum(-1)
+            parts = {"diagonal": own.sum(-1), "diagonal_square": own.square().sum(-1)}
             own.zero_()
             earlier = content.flatten(1)
-            sums["lower"] += earlier.sum(-1)
-            sums["lower_square"] += torch.linalg.vecdot(earlier, earlier)
-            sums["first"] += content[..., 0].sum(-1)
-        self._lag_sum[layer] += _sum_by_lag(total, start, self._n)
+            parts["lower"] = earlier.sum(-1)
+            parts["lower_square"] = torch.linalg.vecdot(earlier, earlier)
+            parts["first"] = content[..., 0].sum(-1)
+            for name, values in parts.items():
+                sums[name] += values.to(self._device)
+        self._lag_sum[layer] += _sum_by_lag(total, start, self._n).to(self._device)
 
     def _content(self) -> dict[str, Tensor]:
         """Return means, spreads and the share of variance that constant + diagonal explains."""
@@ -217,7 +220,7 @@ class Accumulator:
         }
 
     def _add(self, name: str, layer: int, values: Tensor) -> None:
-        self._sums[name][self._span, layer] += values
+        self._sums[name][self._span, layer] += values.to(self._device)
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=torch.float64, device=self._device)

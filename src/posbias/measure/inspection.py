@@ -23,7 +23,7 @@ from posbias.models.inspection import LayerFacts, describe_layers
 from posbias.models.loading import LoadedModel, load_model, maximum_length
 from posbias.models.preflight import CheckedModel, Preflight, check_model
 from posbias.models.sites import input_embedding
-from posbias.models.state import attention_implementation, measuring
+from posbias.models.state import attention_implementation, input_device, measuring
 
 __all__ = ["ContentReport", "Inspection", "inspect_model"]
 
@@ -203,7 +203,7 @@ def _windows(loaded: LoadedModel, text: TextCollection, options: MeasureOptions)
         pack=options.pack,
     )
     check_vocabulary(windows, int(getattr(input_embedding(loaded.model), "num_embeddings", 2**62)))
-    return torch.from_numpy(windows.ids.copy()).to(loaded.model.device)
+    return torch.from_numpy(windows.ids.copy()).to(input_device(loaded.model))
 
 
 def _content(loaded: LoadedModel, text: TextCollection, options: MeasureOptions) -> ContentReport:

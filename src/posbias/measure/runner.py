@@ -35,7 +35,7 @@ from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
 from posbias.models.preflight import CheckedModel, check_model
-from posbias.models.state import forward_logits, measuring
+from posbias.models.state import forward_logits, input_device, measuring
 
 __all__ = ["measure"]
 
@@ -61,7 +61,7 @@ def measure(
     windows, origin = read_windows(given, text, chosen)
     chosen = replace(chosen, length=windows.length, windows=windows.count)
     network = given.model
-    ids = torch.from_numpy(windows.ids.copy()).to(next(network.parameters()).device)
+    ids = torch.from_numpy(windows.ids.copy()).to(input_device(network))
     with _threads(network, chosen.threads), measuring(network):
         run = _Run(ids, chosen, prefix=windows.prefix, progress=progress, partial=partial)
         if partial is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from posbias.errors import UnsupportedModelError
 from posbias.models.architectures import Architecture
 from posbias.models.sites import ModelSites
+from posbias.models.state import parameter_value
 from posbias.spec.slopes import alibi_slopes
 
 __all__ = ["PositionScheme", "Sizes", "infer_scheme", "read_scheme", "read_sizes"]
@@ -233,7 +234,7 @@ def _rounding(row: Architecture, dtype: torch.dtype) -> torch.dtype | None:
 def _sinks(sites: ModelSites, attribute: str) -> NDArray[np.float64] | None:
     if not attribute:
         return None
-    values = [getattr(site.attention, attribute).detach().double().cpu() for site in sites.layers]
+    values = [parameter_value(site.attention, attribute).double().cpu() for site in sites.layers]
     return np.asarray(torch.stack(values).numpy(), dtype=np.float64)
 
 

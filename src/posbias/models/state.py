@@ -7,11 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
 
-__all__ = ["attention_implementation", "forward_logits", "measuring", "with_implementation"]
+__all__ = [
+    "attention_implementation",
+    "forward_logits",
+    "input_device",
+    "measuring",
+    "parameter_value",
+    "with_implementation",
+]
 
 
 @contextmanager
@@ -53,6 +61,45 @@ def forward_logits(model: nn.Module, ids: Tensor, *, last_only: bool = True) -> 
             "its output head is required (AutoModelForCausalLM)"
         )
     return logits
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """Return the device on which a model takes token ids, also if accelerate has split it."""
+    getter = getattr(model, "get_input_embeddings", None)
+    embedding = getter() if callable(getter) else model
+    for module in (embedding, model):
+        device = next(module.parameters()).device
+        if device.type != "meta":
+            return device
+        for hook in _placement_hooks(module):
+            if hook.execution_device is not None:
+                return torch.device(hook.execution_device)
+    raise UnsupportedModelError(
+        "the weights of the model are not loaded (they are on the meta device); load them, or "
+        "split the model with a device_map"
+    )
+
+
+def parameter_value(module: nn.Module, name: str) -> Tensor:
+    """Return a parameter of a module, fetched from where accelerate keeps it if it is offloaded."""
+    value: Tensor = getattr(module, name)
+    if value.device.type != "meta":
+        return value.detach()
+    for hook in _placement_hooks(module):
+        if hook.weights_map is not None:
+            stored: Tensor = hook.weights_map[name]
+            return stored.detach()
+    raise UnsupportedModelError(
+        f"parameter {name} of {type(module).__name__} is not loaded (it is on the meta device); "
+        "load the weights, or split the model with a device_map"
+    )
+
+
+def _placement_hooks(module: nn.Module) -> list[Any]:
+    """Return the hooks of accelerate that bring weights to a device before a module runs."""
+    outer = getattr(module, "_hf_hook", None)
+    hooks = getattr(outer, "hooks", [outer])
+    return [hook for hook in hooks if hasattr(hook, "weights_map")]
 
 
 def attention_implementation(model: nn.Module) -> str:
