@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
-from markupsafe import Markup
-
 from posbias.report import facts
 from posbias.report.resampling import LEVEL, RESAMPLES, SEED
 from posbias.version import __version__
@@ -62,8 +60,8 @@ def render(page: Page, *, command: str) -> str:
     return environment.get_template(page.template).render(
         page.context,
         data=embed_json(page.data),
-        style=Markup("\n".join(_read(name) for name in _STYLES)),
-        script=Markup(_script()),
+        style="\n".join(_read(name) for name in _STYLES),
+        script=_script(),
         version=__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         report_command=command,
@@ -75,12 +73,12 @@ def render(page: Page, *, command: str) -> str:
     )
 
 
-def embed_json(data: dict[str, Any]) -> Markup:
+def embed_json(data: dict[str, Any]) -> str:
     """Return JSON that may stand inside a script element whatever its strings contain."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    return text
 
 
 def _script() -> str:
