@@ -15,7 +15,6 @@ from tiny_models import HEADS, tiny, token_ids
 
 from posbias.errors import InputError, InstrumentationError, UnsupportedModelError
 from posbias.measure import measure
-from posbias.measure.padding import unpadded
 
 N = 20
 BASE_SLOPES = np.array([2.0 ** -(h + 1) for h in range(8)] + [2.0 ** -(h + 0.5) for h in range(4)])
@@ -157,7 +156,7 @@ def test_padded_batches_give_the_same_as_single_windows(kind, side):
     dtype, tolerance = (torch.float64, 1e-9) if kind != "bloom" else (torch.float32, 1e-5)
     model, ids = tiny(kind, dtype=dtype), token_ids(3, N)
     batch = padded(ids, side)
-    together = measure(model, unpadded(batch), batch_size=3).arrays
+    together = measure(model, batch, batch_size=3).arrays
     for window in range(3):
         alone = measure(model, ids[window : window + 1].numpy()).arrays
         for name, array in together.items():
@@ -184,7 +183,7 @@ def test_left_padding_shifts_the_positions_of_gpt2_unless_position_ids_are_given
     )
     assert float((without.logits[:, -1] - plain).abs().max()) > 1e-3
     torch.testing.assert_close(told.logits[:, -1], plain, rtol=1e-5, atol=1e-5)
-    measured = measure(model, unpadded(batch)).arrays["next.probability.windows"]
+    measured = measure(model, batch).arrays["next.probability.windows"]
     expected = torch.softmax(plain.double(), -1).amax(-1).numpy()
     np.testing.assert_allclose(measured, expected, rtol=1e-9)
 
@@ -197,11 +196,11 @@ def test_pad_queries_attend_to_the_future_under_eager_so_padding_never_reaches_a
     ).attentions[0]
     pad_row = attention[0, 0, 0]
     assert float(pad_row[1:].sum()) > 0.5
-    kernel = arrays_of(model, unpadded(batch))["kernel.attention.sum"]
+    kernel = measure(model, batch, influence="none").arrays["kernel.attention.sum"]
     assert kernel.shape == (2, N, N)
     assert np.count_nonzero(np.triu(kernel, 1)) == 0
-    with pytest.raises(InputError, match="equal length"):
-        unpadded({"input_ids": [[0, 5], [6, 7]], "attention_mask": [[0, 1], [1, 1]]})
+    with pytest.raises(InputError, match="window 0 begins or ends with the padding token 0"):
+        measure(model, batch["input_ids"].numpy())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

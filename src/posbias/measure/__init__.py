@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["MeasureOptions", "Progress", "Text", "measure"]
 
 Progress = Callable[[int, int], None]
-Text = str | os.PathLike[str] | TextCollection | Sequence[str] | NDArray[np.integer[Any]]
+Text = (
+    str
+    | os.PathLike[str]
+    | TextCollection
+    | Sequence[str]
+    | NDArray[np.integer[Any]]
+    | Mapping[str, Any]
+)
 
 
 def measure(
@@ -47,9 +54,11 @@ def measure(
     model : str, path, PreTrainedModel, (model, tokenizer) or LoadedModel
         A name or path (see `posbias.models.loading.load_model`), or a loaded model, which is left
         exactly as it came.
-    text : str, path, TextCollection, sequence of str, or integer array of shape (D, n)
+    text : str, path, TextCollection, sequence of str, integer array of shape (D, n), or mapping
         A source for `posbias.measure.text.read_text`, documents, or windows of token ids, which
-        are used as they are (`length`, `windows`, `seed` and the tokenizer do not apply then).
+        are used as they are (`length`, `windows`, `seed` and the tokenizer do not apply then). A
+        mapping holds a padded batch, ``input_ids`` and ``attention_mask``, whose padding is taken
+        off (`posbias.measure.padding.unpadded`).
     tokenizer : tokenizer, optional
         Of a model that is given without one.
     options : MeasureOptions, optional

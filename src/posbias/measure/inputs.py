@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from posbias.errors import InputError, ModelError
 from posbias.measure import Text
 from posbias.measure.manifest import Origin
 from posbias.measure.options import MeasureOptions
+from posbias.measure.padding import refuse_padding, unpadded
 from posbias.measure.text import TextCollection, read_text
 from posbias.measure.windows import (
     TokenWindows,
@@ -108,14 +109,12 @@ def read_windows(
         If a tokenizer is missing, the text too short, or a token unknown to the model.
     """
     vocabulary = int(getattr(input_embedding(given.model), "num_embeddings", 2**62))
-    if isinstance(text, np.ndarray) or (isinstance(text, list) and not _is_documents(text)):
-        windows = prepared_windows(
-            text,
-            vocabulary_size=vocabulary,
-            bos_token_id=getattr(given.tokenizer, "bos_token_id", None),
-        )
-        origin = Origin(given.id, given.revision, "none", False, "token ids", windows.sha256)
-        return windows, origin
+    if isinstance(text, Mapping):
+        return _given_windows(given, unpadded(text), vocabulary)
+    if isinstance(text, np.ndarray) or not _is_documents(text):
+        drawn, origin = _given_windows(given, text, vocabulary)
+        refuse_padding(drawn.ids, _pad_token(given))
+        return drawn, origin
     if given.tokenizer is None:
         raise InputError(
             "a text needs a tokenizer; pass tokenizer=..., a pair (model, tokenizer), or windows "
@@ -140,8 +139,28 @@ def read_windows(
     return _ascending(drawn), origin
 
 
-def _is_documents(text: Sequence[Any]) -> bool:
-    return all(isinstance(document, str) for document in text)
+def _given_windows(given: GivenModel, ids: Any, vocabulary: int) -> tuple[TokenWindows, Origin]:
+    windows = prepared_windows(
+        ids,
+        vocabulary_size=vocabulary,
+        bos_token_id=getattr(given.tokenizer, "bos_token_id", None),
+    )
+    origin = Origin(given.id, given.revision, "none", False, "token ids", windows.sha256)
+    return windows, origin
+
+
+def _is_documents(text: Any) -> bool:
+    if isinstance(text, list | tuple):
+        return all(isinstance(document, str) for document in text)
+    return True
+
+
+def _pad_token(given: GivenModel) -> int | None:
+    """Return the id that stands for padding and nothing else, None if there is no such id."""
+    source = given.model.config if given.tokenizer is None else given.tokenizer
+    pad = getattr(source, "pad_token_id", None)
+    others = {getattr(source, name, None) for name in ("bos_token_id", "eos_token_id")}
+    return pad if isinstance(pad, int) and pad not in others else None
 
 
 def _ascending(windows: TokenWindows) -> TokenWindows:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from posbias.errors import InputError
 
-__all__ = ["unpadded"]
+__all__ = ["refuse_padding", "unpadded"]
 
 
 def unpadded(batch: Mapping[str, Any]) -> NDArray[np.int64]:
@@ -77,6 +77,32 @@ def unpadded(batch: Mapping[str, Any]) -> NDArray[np.int64]:
             "right is required"
         )
     return np.take_along_axis(ids, columns, axis=1)
+
+
+def refuse_padding(ids: NDArray[np.int64], pad_token_id: int | None) -> None:
+    """Refuse windows that begin or end with padding, which the model would read as text.
+
+    Parameters
+    ----------
+    ids : array of int64, shape (D, n)
+        Windows of token ids without a mask.
+    pad_token_id : int or None
+        The id that stands for padding and nothing else; None if there is no such id.
+
+    Raises
+    ------
+    InputError
+        Naming the first such window.
+    """
+    if pad_token_id is None:
+        return
+    at_end = np.flatnonzero((ids[:, 0] == pad_token_id) | (ids[:, -1] == pad_token_id))
+    if at_end.size:
+        raise InputError(
+            f"window {at_end[0]} begins or ends with the padding token {pad_token_id}, which the "
+            "model would read as text. Pass the batch with its attention_mask, or windows "
+            "without padding"
+        )
 
 
 def _table(values: Any, name: str) -> NDArray[np.int64]:
