@@ -30,6 +30,7 @@ from posbias.measure.inputs import read_model, read_options, read_windows
 from posbias.measure.interruption import DeferredSignals
 from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
+from posbias.measure.resources import LONG_RUN, check_memory, describe_need, estimate_seconds
 from posbias.measure.run_state import RunState, free_memory, is_out_of_memory
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
@@ -114,6 +115,7 @@ class _Run:
     def measure(self, checked: CheckedModel) -> dict[str, NDArray[Any]]:
         """Measure all windows, one batch after another, and return the arrays."""
         count, length = self._ids.shape
+        self._estimate(checked)
         accumulator = Accumulator(checked, windows=count, length=length, device=self._ids.device)
         state = RunState(accumulator, windows=count, batch_size=self._batch_size)
 
@@ -158,6 +160,13 @@ class _Run:
             "update": checked.sites.update_path,
             "located_by": "table" if checked.sites.row is not None else "search",
         }
+
+    def _estimate(self, checked: CheckedModel) -> None:
+        """Refuse a run that cannot fit, and report memory and time of a long one."""
+        need = check_memory(checked.sizes, self._options, self._ids.device)
+        seconds = estimate_seconds(checked, self._ids, self._options)
+        if seconds is not None and seconds >= LONG_RUN:
+            _log.info(describe_need(need, seconds, self._options))
 
     def _take_up(self, state: RunState) -> None:
         """Continue from the last checkpoint, if there is one."""
