@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 from support_matrix import IMPLEMENTATIONS, LENGTH, examine, measured_pairs
@@ -106,3 +109,13 @@ def check_falcon_by_hand(implementation):
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
     p = torch.softmax(logits.masked_fill(~mask, -torch.inf), -1)
     assert float((captured("falcon-alibi", implementation)[0] - p).abs().max()) <= 2e-6
+
+
+def test_the_table_in_the_docs_is_up_to_date():
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    spec = importlib.util.spec_from_file_location("generate_support", docs / "_generate_support.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (docs / "support.md").read_text(encoding="utf-8") == module.generate(), (
+        "run python docs/_generate_support.py"
+    )
