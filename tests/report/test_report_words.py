@@ -7,6 +7,7 @@ import math
 import pytest
 
 from posbias.report.resampling import Interval
+from posbias.report.single import _closest
 from posbias.report.wording import bracket, headline, number, percent, shape_sentence, times
 from posbias.report.zones import ZoneFigures
 
@@ -95,3 +96,9 @@ def test_shape_is_said_with_its_share_of_the_resamples() -> None:
     assert "all of the resamples" in bent
     unknown = shape_sentence(figures(ratio, ratio, alike=None))
     assert "resamples" not in unknown
+
+
+def test_a_flat_profile_that_is_closest_is_said_to_be_a_failure() -> None:
+    assert "is residual with 0.1." in _closest({"residual": 0.1, "uniform": 0.3})
+    flat = _closest({"residual": 0.4, "uniform": 0.3})
+    assert "No prediction comes closer than a flat profile, which is 0.3 away" in flat

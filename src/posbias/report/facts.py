@@ -157,12 +157,16 @@ def _text_facts(manifest: Mapping[str, Any]) -> Facts:
     return [
         ("Source", text["source"]),
         ("SHA-256", text["sha256"]),
-        ("Size", f"{text['tokens']:,} tokens in {text['documents']:,} document(s)"),
+        ("Size", f"{text['tokens']:,} tokens in {_documents(text['documents'])}"),
         ("Tokenizer", tokenizer["id"]),
         ("Windows", f"{windows['count']:,} of {windows['length']:,} tokens"),
         ("Seed of the draw", seed),
         ("Position 0 holds", first),
     ]
+
+
+def _documents(count: int) -> str:
+    return "one document" if count == 1 else f"{count:,} documents"
 
 
 def _run_facts(measurement: Measurement) -> Facts:

@@ -185,16 +185,26 @@ def _explanations(found: Findings, *, has_bias: bool) -> list[str]:
     if not found.distances:
         return []
     residual, alone = found.distances["residual"], found.distances["attention-only"]
-    candidates: Mapping[str, Interval] = found.distances
-    best = min(candidates, key=lambda name: candidates[name].value)
     known = bracket(residual)
     parts = "Mask, ALiBi slopes and residual path" if has_bias else "Mask and residual path"
     return [
         f"{parts} alone, without any content, predict the measured profile "
         f"to a distance W1 of {number(residual.value)}{f' ({known})' if known else ''}; "
         f"attention alone, without the residual path, is {number(alone.value)} away. "
-        f"The closest prediction is {best} with {number(candidates[best].value)}."
+        + _closest({name: w1.value for name, w1 in found.distances.items()})
     ]
+
+
+def _closest(distances: Mapping[str, float]) -> str:
+    """Name the closest prediction, and say so if a flat profile is as good as any."""
+    best = min(distances, key=lambda name: distances[name])
+    distance = number(distances[best])
+    if best == "uniform":
+        return (
+            f"No prediction comes closer than a flat profile, which is {distance} away: rollout "
+            "does not explain this profile."
+        )
+    return f"The closest prediction is {best} with {distance}."
 
 
 def _theory_sentences(measurement: Measurement, theory: Verdicts) -> list[dict[str, str]]:

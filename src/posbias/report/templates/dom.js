@@ -36,7 +36,12 @@ function show(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e6 || size < 1e-4) return value.toExponential(digits - 1).replace("-", "−");
+  if (size >= 1e6 || size < 1e-4) {
+    const [factor, power] = value.toExponential(digits - 1).split("e");
+    const exponent = [...String(Number(power))].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
+    const short = String(Number(factor)).replace("-", "−");
+    return `${short === "1" ? "" : `${short} × `}10${exponent.join("")}`;
+  }
   const rounded = Number(value.toPrecision(digits));
   return rounded.toLocaleString("en", { maximumFractionDigits: 8 }).replace("-", "−");
 }
