@@ -38,6 +38,9 @@ __all__ = [
 MANIFEST_FILE = "manifest.json"
 ARRAYS_FILE = "arrays.safetensors"
 
+REPORT_FILE = "report.html"
+"""Name of the page that a report writes into a measurement."""
+
 RUN_FOLDER = "measurement"
 """Name of the measurement in the output directory of a run."""
 
@@ -253,9 +256,9 @@ def _open(path: Path) -> Any:
 
 
 def _holds_nothing_else(folder: Path) -> bool:
-    """Return whether a folder may be replaced: it is a measurement and nothing more."""
+    """Return whether a folder may be replaced: a measurement, at most with its report."""
     names = {entry.name for entry in folder.iterdir()}
-    return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE}
+    return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE, REPORT_FILE}
 
 
 def _sha256(path: Path) -> str:
