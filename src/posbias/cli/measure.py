@@ -86,6 +86,8 @@ def measure(  # noqa: PLR0913  one parameter per option
 
     While it runs, DIR.partial holds a checkpoint; when the run is interrupted (Ctrl-C, SIGTERM, a
     crash), the same command with --resume continues there and gives the same numbers.
+
+    Started as accelerate launch -m posbias measure ..., the windows are shared among processes.
     """
     del debug
     check_measurement_directory(out, overwrite=overwrite)
@@ -102,9 +104,10 @@ def measure(  # noqa: PLR0913  one parameter per option
         trust_remote_code=trust_remote_code,
     )
     from posbias.measure.checkpoint import PartialRun
+    from posbias.measure.sharding import is_main_process, wait_for_all
 
     partial = PartialRun(out, resume=resume, every=save_every)
-    with progress_on_stderr(quiet) as progress, partial:
+    with progress_on_stderr(quiet or not is_main_process()) as progress, partial:
         from posbias.measure import measure as measure_model
 
         measurement = measure_model(
@@ -115,5 +118,9 @@ def measure(  # noqa: PLR0913  one parameter per option
             partial=partial,
             command=sys.argv,
         )
-        measurement.save(out, overwrite=overwrite)
-    print(measurement.summary())
+        if is_main_process():
+            measurement.save(out, overwrite=overwrite)
+        # The checkpoints go when the output is there.
+        wait_for_all()
+    if is_main_process():
+        print(measurement.summary())

@@ -30,6 +30,7 @@ from posbias.cli._measuring import (
 )
 from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite, Quiet
 from posbias.cli._outputs import check_outputs, print_json, show_table
+from posbias.errors import InputError
 
 __all__ = ["run"]
 
@@ -99,7 +100,13 @@ def run(  # noqa: PLR0913  one parameter per option
         trust_remote_code=trust_remote_code,
     )
     from posbias.measure.checkpoint import PartialRun
+    from posbias.measure.sharding import current_shard
 
+    if current_shard().count > 1:
+        raise InputError(
+            "run works in one process; several share the work of measure, whose output report and "
+            "compare take"
+        )
     partial = PartialRun(out, resume=resume, every=save_every)
     with progress_on_stderr(quiet) as progress, partial:
         from posbias.run import run as run_all

@@ -13,7 +13,6 @@ from posbias.errors import OutputExistsError, PosbiasError
 
 __all__ = ["DirectoryLock"]
 
-LOCK_FILE = "lock"
 _ATTEMPTS = 100
 
 
@@ -27,11 +26,13 @@ class DirectoryLock:
     ----------
     folder : Path
         Made if it does not exist.
+    name : str
+        Name of the lock file in it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, name: str) -> None:
         self._folder = folder
-        self._path = folder / LOCK_FILE
+        self._path = folder / name
         self._stream: BinaryIO | None = None
 
     def acquire(self) -> None:

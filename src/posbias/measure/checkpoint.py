@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from posbias.atomic import sync_folder
 from posbias.errors import ArtifactError, InputError, OutputExistsError, PosbiasError
 from posbias.measure._lock import DirectoryLock
+from posbias.measure.sharding import Shard, current_shard
 
 __all__ = ["STATE_FILE", "PartialRun", "SavedState", "partial_directory"]
 
@@ -101,16 +102,27 @@ class PartialRun:
         self.folder = partial_directory(output)
         self._output = Path(output)
         self._resume = resume
-        self._lock = DirectoryLock(self.folder)
+        self._shard = current_shard()
+        rank = self._shard.rank
+        self._lock = DirectoryLock(self.folder, name=f"lock-{rank}" if rank else "lock")
         self._saved: int | None = None
 
     def __enter__(self) -> PartialRun:
         self._lock.acquire()
         try:
-            if self._state.exists() and not self._resume:
+            states = {path.name for path in self.folder.glob("state*.safetensors")}
+            if states and not self._resume:
                 raise OutputExistsError(
                     f"{self.folder} holds the state of an interrupted run. Continue it with "
                     "resume=True (--resume), or remove the folder to begin anew"
+                )
+            # The first processes of a run may have come further than the others.
+            if states - {
+                _state_file(Shard(k, self._shard.count)) for k in range(self._shard.count)
+            }:
+                raise InputError(
+                    f"{self.folder} was begun with another number of processes, now it is "
+                    f"{self._shard.count}; resume with as many, or remove the folder to begin anew"
                 )
         except BaseException:
             self._lock.release()
@@ -184,7 +196,7 @@ class PartialRun:
 
     @property
     def _state(self) -> Path:
-        return self.folder / STATE_FILE
+        return self.folder / _state_file(self._shard)
 
     @contextmanager
     def _readable_errors(self, state: SavedState) -> Iterator[None]:
@@ -209,6 +221,12 @@ def partial_directory(output: str | os.PathLike[str]) -> Path:
     """Return the folder of the checkpoints of an output: its name with ``.partial`` added."""
     path = Path(output)
     return path.with_name(path.name + ".partial")
+
+
+def _state_file(shard: Shard) -> str:
+    if shard.count == 1:
+        return STATE_FILE
+    return STATE_FILE.replace(".", f"-{shard.rank}-of-{shard.count}.")
 
 
 def _replace_file(target: Path, arrays: Arrays, metadata: dict[str, str]) -> None:

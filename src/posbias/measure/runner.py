@@ -32,6 +32,7 @@ from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
 from posbias.measure.resources import LONG_RUN, check_memory, describe_need, estimate_seconds
 from posbias.measure.run_state import RunState, free_memory, is_out_of_memory
+from posbias.measure.sharding import current_shard
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
@@ -58,19 +59,28 @@ def measure(
 ) -> Measurement:
     """Measure a model on a text; see `posbias.measure.measure`, which calls this."""
     chosen = read_options(options, settings)
+    shard = current_shard()
+    # Joins the processes, so that none saves before all have looked at the checkpoints.
+    device = shard.device()
+    chosen = replace(chosen, device=chosen.device or device)
     given = read_model(model, tokenizer, chosen)
     windows, origin = read_windows(given, text, chosen)
     chosen = replace(chosen, length=windows.length, windows=windows.count)
     network = given.model
     ids = torch.from_numpy(windows.ids.copy()).to(input_device(network))
+    mine = ids[shard.windows(windows.count, batch_size=chosen.batch_size)]
     with _threads(network, chosen.threads), measuring(network):
-        run = _Run(ids, chosen, prefix=windows.prefix, progress=progress, partial=partial)
+        run = _Run(mine, chosen, prefix=windows.prefix, progress=progress, partial=partial)
         if partial is not None:
-            run.identity = run_identity(network, windows, origin=origin, options=chosen)
+            run.identity = {
+                **run_identity(network, windows, origin=origin, options=chosen),
+                "processes": shard.count,
+            }
         checked = check_model(network, ids)
-        arrays = run.measure(checked)
+        arrays = shard.combine(run.measure(checked))
+    facts = {**run.describe(checked), "processes": shard.count}
     manifest = build_manifest(
-        checked, windows, origin=origin, options=chosen, run=run.describe(checked), command=command
+        checked, windows, origin=origin, options=chosen, run=facts, command=command
     )
     return Measurement(manifest, arrays)
 
@@ -103,7 +113,7 @@ class _Run:
     ) -> None:
         self.identity: dict[str, Any] = {}
         self._ids = ids
-        self._options = options
+        self._options = replace(options, windows=len(ids))
         self._prefix = prefix
         self._progress = progress
         self._partial = partial
