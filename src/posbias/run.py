@@ -11,6 +11,7 @@ from posbias.atomic import atomic_directory, refuse_existing
 from posbias.compare import Comparison, compare
 from posbias.errors import InputError, OutputExistsError
 from posbias.measurement import Measurement
+from posbias.measurement.store import REPORT_FILE, RUN_FOLDER, holds_nothing_else
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
 
@@ -24,7 +25,7 @@ __all__ = ["RUN_FILES", "Progress", "RunResult", "is_run_directory", "run", "run
 
 Progress = Callable[[int, int], None]
 
-MEASUREMENT = "measurement"
+MEASUREMENT = RUN_FOLDER
 
 RUN_FILES = (
     "profiles.csv",
@@ -35,6 +36,8 @@ RUN_FILES = (
     "figure.svg",
 )
 """Files of an output directory, beside the folder of the measurement."""
+
+_OURS = {MEASUREMENT, *RUN_FILES}
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +180,10 @@ def run_measurement(
 
 def is_run_directory(path: Path) -> bool:
     """Return whether a folder holds nothing but a run and its report, so that it may go."""
-    ours = {MEASUREMENT, *RUN_FILES, "report.html"}
-    return path.is_dir() and {entry.name for entry in path.iterdir()} <= ours
+    if not path.is_dir() or not {e.name for e in path.iterdir()} <= {*_OURS, REPORT_FILE}:
+        return False
+    inner = path / MEASUREMENT
+    return not inner.exists() or holds_nothing_else(inner)
 
 
 def _refuse(out: Path, overwrite: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from posbias.cli import main
+from posbias.run import is_run_directory
 
 torch.set_num_threads(1)
 
@@ -313,3 +315,11 @@ def test_influence_methods_are_measured_and_the_first_leads(
 def test_a_run_needs_measured_influence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "--out", str(tmp_path / "o"), "--influence", "none", *SMALL]
     assert "compares with the measured influence" in failed(words, capsys)
+
+
+def test_overwriting_a_run_keeps_what_is_not_its_own(run_directory: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run_directory, copied)
+    assert is_run_directory(copied)
+    (copied / "measurement" / "notes.txt").write_text("mine")
+    assert not is_run_directory(copied)

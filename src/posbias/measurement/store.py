@@ -28,8 +28,11 @@ from posbias.measurement.schema import Dimensions, in_order
 __all__ = [
     "ARRAYS_FILE",
     "MANIFEST_FILE",
+    "REPORT_FILE",
+    "RUN_FOLDER",
     "Stored",
     "StoredArrays",
+    "holds_nothing_else",
     "is_measurement",
     "read",
     "write",
@@ -156,7 +159,7 @@ def write(
     OutputExistsError
         If `path` exists and `overwrite` is false, or if it holds anything but a measurement.
     """
-    with atomic_directory(Path(path), overwrite=overwrite, is_ours=_holds_nothing_else) as folder:
+    with atomic_directory(Path(path), overwrite=overwrite, is_ours=holds_nothing_else) as folder:
         target = folder / ARRAYS_FILE
         _save_arrays(arrays, target)
         stored = dict(manifest)
@@ -255,7 +258,7 @@ def _open(path: Path) -> Any:
         ) from error
 
 
-def _holds_nothing_else(folder: Path) -> bool:
+def holds_nothing_else(folder: Path) -> bool:
     """Return whether a folder may be replaced: a measurement, at most with its report."""
     names = {entry.name for entry in folder.iterdir()}
     return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE, REPORT_FILE}

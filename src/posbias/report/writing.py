@@ -10,6 +10,7 @@ from pathlib import Path
 from posbias.atomic import atomic_write_text, refuse_existing
 from posbias.errors import InputError
 from posbias.measurement import Measurement
+from posbias.measurement.store import REPORT_FILE
 from posbias.report.page import render
 from posbias.report.several import several_page
 from posbias.report.single import single_page
@@ -18,8 +19,6 @@ from posbias.report.sources import open_source
 __all__ = ["default_path", "render_report", "write_report"]
 
 AnyPath = str | PathLike[str]
-
-FILE_NAME = "report.html"
 
 
 def write_report(
@@ -92,4 +91,4 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str = "norm") -> str
 
 def default_path(sources: Sequence[Path]) -> Path:
     """Return ``report.html`` in the directory of a single source, else in the current folder."""
-    return sources[0] / FILE_NAME if len(sources) == 1 else Path(FILE_NAME)
+    return sources[0] / REPORT_FILE if len(sources) == 1 else Path(REPORT_FILE)
