@@ -312,6 +312,23 @@ def test_influence_methods_are_measured_and_the_first_leads(
     assert "none only by itself" in capsys.readouterr().err
 
 
+def test_names_of_influence_methods_are_those_of_the_library() -> None:
+    from posbias.cli._measuring import InfluenceName
+    from posbias.measure.options import INFLUENCE_METHODS
+
+    assert [name.value for name in InfluenceName] == [*INFLUENCE_METHODS, "none"]
+
+
+def test_a_run_of_a_rotary_model_predicts_from_logits_by_lag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "embedded:llama", "--out", str(tmp_path / "a"), "-q", *SMALL]) == 0
+    rows = read_csv(tmp_path / "a" / "comparison.csv")
+    names = [row[0] for row in rows[1:] if row[0] != "measured"]
+    assert names == [*VARIANTS[:3], "residual+lag", *VARIANTS[3:]]
+    assert "residual+lag" in capsys.readouterr().out
+
+
 def test_a_run_needs_measured_influence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "--out", str(tmp_path / "o"), "--influence", "none", *SMALL]
     assert "compares with the measured influence" in failed(words, capsys)

@@ -242,3 +242,12 @@ def test_loaded_encoders_are_refused_by_their_configuration():
     decoder = BertConfig(vocab_size=97, intermediate_size=16, is_decoder=True, **small)
     result = measure(BertLMHeadModel(decoder).eval(), token_ids().numpy())
     assert result.manifest["run"]["located_by"] == "search"
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("embedded:llama", 1), ("embedded:bloom", 0)])
+def test_manifest_says_what_begins_a_window_and_whether_it_spans_documents(name, prefix):
+    for pack in (False, True):
+        result = measure(name, "embedded", length=8, windows=2, influence="none", pack=pack)
+        windows = result.manifest["windows"]
+        assert (windows["prefix"], windows["packed"]) == (prefix, pack)
+        assert windows["first_token_is_bos"] is bool(prefix)
