@@ -26,6 +26,10 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     file = folder / "manifest.json"
     manifest = json.loads(file.read_text())
     change(manifest)
+    if isinstance(manifest, dict) and "manifest_sha256" in manifest:
+        del manifest["manifest_sha256"]
+        text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+        manifest["manifest_sha256"] = hashlib.sha256(text.encode()).hexdigest()
     file.write_text(json.dumps(manifest))
 
 
@@ -124,6 +128,33 @@ def test_is_measurement(stored: Path, tmp_path: Path) -> None:
     assert not is_measurement(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["model"]["layer_windows"].__setitem__(0, 2),
+        lambda m: m["windows"].update(seed=7),
+        lambda m: m["model"].update(dtype="float64"),
+        lambda m: m.update(manifest_sha256="0" * 64),
+        lambda m: m.update(manifest_sha256=None),
+    ],
+)
+def test_an_edit_that_leaves_the_manifest_consistent_is_noticed(
+    stored: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    file = stored / "manifest.json"
+    manifest = json.loads(file.read_text())
+    change(manifest)
+    file.write_text(json.dumps(manifest))
+    assert "manifest.json was edited" in refused(stored)
+
+
+def test_the_manifest_may_be_laid_out_anew(stored: Path) -> None:
+    file = stored / "manifest.json"
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps(dict(reversed(manifest.items())), indent=4))
+    assert Measurement.open(stored).manifest == make().manifest
+
+
 def test_missing_paths(tmp_path: Path, stored: Path) -> None:
     assert "no such directory" in refused(tmp_path / "nowhere")
     assert "is a file" in refused(stored / "manifest.json")
@@ -163,6 +194,7 @@ def test_one_flipped_bit(stored: Path) -> None:
         (lambda m: m.pop("format"), "not a measurement of posbias"),
         (lambda m: m.pop("arrays"), "no key arrays"),
         (lambda m: m.pop("arrays_sha256"), "no key arrays_sha256"),
+        (lambda m: m.pop("manifest_sha256"), "no key manifest_sha256"),
         (lambda m: m.update(arrays=[]), "wrong types"),
         (lambda m: m.update(arrays_sha256=3), "wrong types"),
         (lambda m: m["model"].update(layers=4), "layer_windows"),

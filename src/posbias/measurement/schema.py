@@ -345,5 +345,6 @@ MANIFEST: Mapping[str, KeySpec] = {
         "object", "how it ran: device, batch size, seconds, ...", required=False, setting=False
     ),
 }
-"""Manifest keys by dotted path. A stored manifest also has `arrays` and `arrays_sha256`, which
-belong to the file: shape and dtype by array name, and the SHA-256 of arrays.safetensors."""
+"""Manifest keys by dotted path. A stored manifest also has keys that belong to the files: `arrays`
+(shape and dtype by array name), `arrays_sha256` (of arrays.safetensors) and `manifest_sha256` (of
+all other keys as JSON with sorted keys and without spaces)."""

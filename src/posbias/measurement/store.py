@@ -1,7 +1,8 @@
 """Measurements on disk: a directory with manifest.json and arrays.safetensors.
 
-The manifest also holds, for the file, shape and dtype of every array and the SHA-256 of
-arrays.safetensors. The directory appears at once, when everything is on disk.
+The manifest also holds, for the files, shape and dtype of every array, the SHA-256 of
+arrays.safetensors and that of its own content. The directory appears at once, when everything is
+on disk.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RUN_FOLDER = "measurement"
 """Name of the measurement in the output directory of a run."""
 
 _DTYPES = {"F64": "float64", "I64": "int64"}
-_FILE_KEYS = ("arrays", "arrays_sha256")
+_FILE_KEYS = ("arrays", "arrays_sha256", "manifest_sha256")
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def is_measurement(path: str | PathLike[str]) -> bool:
 
 
 def read(path: str | PathLike[str]) -> Stored:
-    """Open a stored measurement: check the manifest, the SHA-256 and the layout of all arrays.
+    """Open a stored measurement: check the manifest, both SHA-256 and the layout of all arrays.
 
     The output directory of a run stands for the measurement in it.
 
@@ -168,6 +169,7 @@ def write(
             for name, array in arrays.items()
         }
         stored["arrays_sha256"] = _sha256(target)
+        stored["manifest_sha256"] = _content_sha256(stored)
         text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
     return Path(path)
@@ -212,9 +214,18 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
         raise ArtifactError(
             f"{MANIFEST_FILE} has no key {missing[0]}; it was edited, measure again"
         )
+    stated = manifest.pop("manifest_sha256")
+    actual = _content_sha256(manifest)
+    if actual != stated:
+        raise ArtifactError(
+            f"{MANIFEST_FILE} was edited: its content has SHA-256 {actual[:12]}..., it says "
+            f"{str(stated)[:12]}...; copy it again or measure again"
+        )
     layout, sha256 = manifest.pop("arrays"), manifest.pop("arrays_sha256")
     if not isinstance(layout, dict) or not isinstance(sha256, str):
-        raise ArtifactError(f"{_FILE_KEYS} of {MANIFEST_FILE} have wrong types; measure again")
+        raise ArtifactError(
+            f"arrays and arrays_sha256 of {MANIFEST_FILE} have wrong types; measure again"
+        )
     return manifest, layout, sha256
 
 
@@ -262,6 +273,12 @@ def holds_nothing_else(folder: Path) -> bool:
     """Return whether a folder may be replaced: a measurement, at most with its report."""
     names = {entry.name for entry in folder.iterdir()}
     return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE, REPORT_FILE}
+
+
+def _content_sha256(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest whatever its layout and the order of its keys."""
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _sha256(path: Path) -> str:
