@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.measure.content_sums import CONTENT_SUMS, add_content_sums
 from posbias.models.preflight import CheckedModel
 from posbias.models.tap import AttentionRows
 
@@ -173,30 +171,13 @@ class Accumulator:
 
     def _add_content(self, rows: AttentionRows, bias: Tensor | None) -> None:
         """Add sums of the logits without position bias, window by window to stay in the cache."""
-        layer, start = rows.layer, rows.start
-        sliding = self._scheme.windows[layer]
-        shape = rows.logits.shape[1:]
-        total = torch.zeros(shape, dtype=torch.float64, device=rows.logits.device)
+        layer, sliding = rows.layer, self._scheme.windows[rows.layer]
+        by_lag = self._zeros(rows.logits.shape[1], self._n).to(rows.logits.device)
         for index, logits in enumerate(rows.logits):
-            content = logits.to(torch.float64, copy=True)
-            if bias is not None:
-                content -= bias
-            content.tril_(start)
-            if sliding is not None:
-                content.triu_(start - sliding + 1)
-            total += content
-            own = content.diagonal(offset=start, dim1=-2, dim2=-1)
-            window = self._span.start + index
-            sums = {name: values[window, layer] for name, values in self._sums.items()}
-            parts = {"diagonal": own.sum(-1), "diagonal_square": own.square().sum(-1)}
-            own.zero_()
-            earlier = content.flatten(1)
-            parts["lower"] = earlier.sum(-1)
-            parts["lower_square"] = torch.linalg.vecdot(earlier, earlier)
-            parts["first"] = content[..., 0].sum(-1)
-            for name, values in parts.items():
-                sums[name] += values.to(self._device)
-        self._lag_sum[layer] += _sum_by_lag(total, start, self._n).to(self._device)
+            parts = add_content_sums(logits, bias, by_lag, start=rows.start, window=sliding)
+            for name, values in zip(CONTENT_SUMS, parts.to(self._device), strict=True):
+                self._sums[name][self._span.start + index, layer] += values
+        self._lag_sum[layer] += by_lag.to(self._device)
 
     def _content(self) -> dict[str, Tensor]:
         """Return means, spreads and the share of variance that constant + diagonal explains."""
@@ -234,16 +215,7 @@ class Accumulator:
         return self._n - 1 if window is None else min(window, self._n) - 1
 
 
-_SUMS = (
-    "diagonal",
-    "diagonal_square",
-    "lower",
-    "lower_square",
-    "first",
-    "p_diagonal",
-    "p_first",
-    "p_null",
-)
+_SUMS = (*CONTENT_SUMS, "p_diagonal", "p_first", "p_null")
 
 
 def _norms(states: Tensor) -> Tensor:
@@ -254,24 +226,6 @@ def _norms(states: Tensor) -> Tensor:
 def _share(a: Tensor, x: Tensor) -> Tensor:
     """Return a / (x + a), zero where there is no update."""
     return torch.where(a > 0.0, a / (x + a), a)
-
-
-def _sum_by_lag(values: Tensor, start: int, n: int) -> Tensor:
-    """Sum (H, r, k) values of rows start.. by lag ``row - key``, shape (H, n); k <= n.
-
-    Values above the diagonal must be zero. Shifting each row by its number puts equal lags in
-    one column, so that the sum is one reduction.
-    """
-    heads, r, k = values.shape
-    flipped = functional.pad(values, (0, n - k)).flip(-1)
-    # Row rho, column c (lag = start + rho + c - (n - 1)) moves to column (rho + c) mod n.
-    flat = functional.pad(flipped, (0, 1)).reshape(heads, r * (n + 1))
-    lines = math.ceil(r * (n + 1) / n)
-    skewed = functional.pad(flat, (0, lines * n - r * (n + 1))).reshape(heads, lines, n).sum(1)
-    lags = (torch.arange(n, device=values.device) + start - (n - 1)) % n
-    result = torch.zeros_like(skewed)
-    result[:, lags] = skewed
-    return result
 
 
 def _lag_counts(windows: tuple[int | None, ...], n: int) -> NDArray[np.int64]:
