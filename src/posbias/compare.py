@@ -82,11 +82,14 @@ class Comparison:
         The shape of the measured profile, and its distances to itself.
     n : int
         Number of positions of all profiles.
+    estimator : str or None
+        Estimator of the mixing coefficients, if all predictions that know theirs share it.
     """
 
     rows: tuple[ComparisonRow, ...]
     measured: ComparisonRow
     n: int
+    estimator: str | None = None
 
     def __getitem__(self, variant: str) -> ComparisonRow:
         """Return the row of a prediction by name."""
@@ -105,8 +108,13 @@ class Comparison:
         return [row.as_dict() for row in self.rows]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return ``{"n", "measured", "rows"}`` as JSON-serialisable values."""
-        return {"n": self.n, "measured": self.measured.as_dict(), "rows": self.to_rows()}
+        """Return ``{"n", "estimator", "measured", "rows"}`` as JSON-serialisable values."""
+        return {
+            "n": self.n,
+            "estimator": self.estimator,
+            "measured": self.measured.as_dict(),
+            "rows": self.to_rows(),
+        }
 
     def write_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a line per profile, the measured one first; ``"-"`` is standard output.
@@ -137,7 +145,13 @@ class Comparison:
         atomic_write_text(path, text, overwrite=overwrite)
 
 
-def compare(measured: Measured, predicted: Predicted, *, column: str | None = None) -> Comparison:
+def compare(
+    measured: Measured,
+    predicted: Predicted,
+    *,
+    column: str | None = None,
+    estimator: str | None = None,
+) -> Comparison:
     """Compare predicted influence profiles with a measured one.
 
     Parameters
@@ -151,6 +165,9 @@ def compare(measured: Measured, predicted: Predicted, *, column: str | None = No
     column : str, optional
         Which profile of a file is the measured one; by default the only one, or the one named
         ``measured``.
+    estimator : {"norm", "frobenius"}, optional
+        Estimator of the mixing coefficients of the measurements among the predictions, see
+        `posbias.predict.predict`.
 
     Raises
     ------
@@ -174,7 +191,7 @@ def compare(measured: Measured, predicted: Predicted, *, column: str | None = No
     """
     reference = load_measured(measured, column)
     name = reference.name or MEASURED
-    profiles = load_predicted(predicted)
+    profiles = load_predicted(predicted, estimator)
     if not profiles:
         raise ProfileError("there is no predicted profile; at least one is required")
     for label, profile in profiles.items():
@@ -184,7 +201,9 @@ def compare(measured: Measured, predicted: Predicted, *, column: str | None = No
                 f"{reference.n}; predict with n={reference.n}, profiles are never trimmed"
             )
     rows = tuple(_row(label, profile, reference) for label, profile in profiles.items())
-    return Comparison(rows, _row(name, reference, reference), reference.n)
+    used = {p.origin["estimator"] for p in profiles.values() if "estimator" in p.origin}
+    shared = str(used.pop()) if len(used) == 1 else None
+    return Comparison(rows, _row(name, reference, reference), reference.n, shared)
 
 
 def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:
@@ -241,12 +260,12 @@ def _choose_column(path: Path, column: str | None) -> Profile:
     return profiles[name]
 
 
-def load_predicted(predicted: Predicted) -> Mapping[str, Profile]:
+def load_predicted(predicted: Predicted, estimator: str | None = None) -> Mapping[str, Profile]:
     """Return all predictions by name, in their order.
 
     Of the paths, a measurement gives every variant, a spec the profile that it describes, a file
     of profiles every profile but the measured one. A name that several paths share gets the name
-    of its file appended.
+    of its file appended. The estimator is that of the measurements among them.
 
     Raises
     ------
@@ -263,19 +282,20 @@ def load_predicted(predicted: Predicted) -> Mapping[str, Profile]:
             raise InputError(f"prediction {wrong[0]!r} is no Profile; see Profile.from_scores")
         return predicted
     if isinstance(predicted, (str, PathLike)):
-        return _load_paths([Path(predicted)])
+        return _load_paths([Path(predicted)], estimator)
     if isinstance(predicted, Iterable):
         items = list(predicted)
         if all(isinstance(item, (str, PathLike)) for item in items):
-            return _load_paths([Path(item) for item in items])
+            return _load_paths([Path(item) for item in items], estimator)
     raise InputError(
         f"predictions are a {type(predicted).__name__}; a Profile, a ProfileSet, a mapping, a path "
         "or a list of paths is required"
     )
 
 
-def _load_paths(paths: Sequence[Path]) -> Mapping[str, Profile]:
-    found = [(name, path, p) for path in paths for name, p in _load_path(path).items()]
+def _load_paths(paths: Sequence[Path], estimator: str | None) -> Mapping[str, Profile]:
+    loaded = [(path, _load_path(path, estimator)) for path in paths]
+    found = [(name, path, p) for path, profiles in loaded for name, p in profiles.items()]
     uses = Counter(name for name, _, _ in found)
     profiles: dict[str, Profile] = {}
     for name, path, profile in found:
@@ -286,7 +306,9 @@ def _load_paths(paths: Sequence[Path]) -> Mapping[str, Profile]:
     return profiles
 
 
-def _load_path(path: Path) -> Mapping[str, Profile]:
+def _load_path(path: Path, estimator: str | None) -> Mapping[str, Profile]:
+    if path.is_dir():
+        return predict(path, estimator=estimator)
     if not _holds_profiles(path):
         return predict(path)
     profiles = read_profiles(path)

@@ -13,12 +13,21 @@ import numpy as np
 
 from posbias.errors import InputError
 from posbias.measurement import Measurement
+from posbias.measurement.store import PROFILES_FILE, RUN_FOLDER
 from posbias.profile import Profile, ProfileSet
+from posbias.profile_files import read_profiles
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec, load_spec
 from posbias.version import __version__
 
-__all__ = ["VARIANTS", "Source", "load_source", "predict"]
+__all__ = [
+    "DEFAULT_ESTIMATOR",
+    "VARIANTS",
+    "Source",
+    "load_source",
+    "predict",
+    "recorded_estimator",
+]
 
 VARIANTS = (
     "attention-only",
@@ -42,7 +51,7 @@ def predict(
     variants: Sequence[str] | None = None,
     n: int | None = None,
     query: int = -1,
-    estimator: str = DEFAULT_ESTIMATOR,
+    estimator: str | None = None,
 ) -> ProfileSet:
     """Predict influence profiles by attention rollout.
 
@@ -74,8 +83,9 @@ def predict(
         the length of the windows; other variants continue to any length, d and lambda being kept.
     query : int
         Output position whose influences are predicted, by default the last.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients of a measurement.
+    estimator : {"norm", "frobenius"}, optional
+        Estimator of the mixing coefficients of a measurement; by default that of the run, if
+        `source` is the output directory of one, else ``"norm"``.
 
     Returns
     -------
@@ -106,6 +116,9 @@ def predict(
     >>> predict(spec, variants=["uniform", "residual", "attention-only"])
     ProfileSet(['attention-only', 'residual', 'uniform'], n=8)
     """
+    if estimator is None:
+        path = source if isinstance(source, (str, PathLike)) else None
+        estimator = recorded_estimator(path) or DEFAULT_ESTIMATOR
     plan = _plan(_load(source), n, estimator)
     names = plan.default if variants is None else _checked_variants(variants, plan)
     index = _checked_query(query, plan.n)
@@ -148,6 +161,25 @@ def load_source(path: str | PathLike[str]) -> Measurement | Spec:
         If a file is no spec.
     """
     return Measurement.open(path) if Path(path).is_dir() else load_spec(Path(path))
+
+
+def recorded_estimator(path: str | PathLike[str] | None) -> str | None:
+    """Return the estimator that a run used, from the profiles in its output directory.
+
+    None if `path` is anything else.
+
+    Raises
+    ------
+    ProfileError
+        If the profiles are damaged.
+    """
+    if path is None or not (Path(path) / RUN_FOLDER).is_dir():
+        return None
+    file = Path(path) / PROFILES_FILE
+    if not file.is_file():
+        return None
+    found = [p.origin["estimator"] for p in read_profiles(file).values() if "estimator" in p.origin]
+    return str(found[0]) if found else None
 
 
 def _load(source: Source) -> Measurement | Spec | Rollout:

@@ -11,7 +11,12 @@ from posbias.atomic import atomic_directory, refuse_existing
 from posbias.compare import Comparison, compare
 from posbias.errors import InputError, OutputExistsError
 from posbias.measurement import Measurement
-from posbias.measurement.store import REPORT_FILE, RUN_FOLDER, holds_nothing_else
+from posbias.measurement.store import (
+    PROFILES_FILE,
+    REPORT_FILE,
+    RUN_FOLDER,
+    holds_nothing_else,
+)
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
 
@@ -29,7 +34,7 @@ MEASUREMENT = RUN_FOLDER
 
 RUN_FILES = (
     "profiles.csv",
-    "profiles.json",
+    PROFILES_FILE,
     "comparison.csv",
     "comparison.json",
     "figure.png",
@@ -203,7 +208,7 @@ def _write(result: RunResult, figure: Figure, folder: Path) -> None:
 
     result.measurement.save(folder / MEASUREMENT)
     write_csv(result.profiles, folder / "profiles.csv")
-    write_json(result.profiles, folder / "profiles.json")
+    write_json(result.profiles, folder / PROFILES_FILE)
     result.comparison.write_csv(folder / "comparison.csv")
     result.comparison.write_json(folder / "comparison.json")
     save_figure(figure, folder / "figure.png")

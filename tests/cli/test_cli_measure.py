@@ -148,6 +148,31 @@ def test_a_run_directory_stands_for_its_measurement(
     assert outputs[0] == outputs[1]
 
 
+def test_the_estimator_of_a_run_is_not_forgotten(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    words = ["run", "--out", out, "--quiet", "--estimator", "frobenius", *SMALL]
+    assert main(words) == 0
+    rows = {}
+    for name in (out, str(run_directory)):
+        document = json.loads((Path(name) / "comparison.json").read_text())
+        capsys.readouterr()
+        assert main(["compare", name, name, "--json"]) == 0
+        again = json.loads(capsys.readouterr().out)
+        assert again == document
+        rows[again["estimator"]] = again["rows"]
+    assert rows["frobenius"] != rows["norm"]
+    assert main(["compare", out, out, "--estimator", "norm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == rows["norm"]
+    assert main(["report", out, "--out", "-"]) == 0
+    assert "Mixing estimator: frobenius" in capsys.readouterr().out
+    both = ["report", out, str(run_directory), "--out", "-"]
+    assert "choose one with --estimator" in failed(both, capsys)
+    assert main([*both, "--estimator", "norm"]) == 0
+    assert "Mixing estimator: norm" in capsys.readouterr().out
+
+
 def test_existing_output_is_refused_before_the_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

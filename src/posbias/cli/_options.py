@@ -21,6 +21,7 @@ __all__ = [
     "JsonCommand",
     "Overwrite",
     "Quiet",
+    "SourceEstimator",
     "Variant",
 ]
 
@@ -106,5 +107,15 @@ Estimator = Annotated[
         "--estimator",
         metavar="NAME",
         help="Estimator of the mixing coefficients of a measurement: norm or frobenius.",
+    ),
+]
+
+SourceEstimator = Annotated[
+    EstimatorName | None,
+    typer.Option(
+        "--estimator",
+        metavar="NAME",
+        help="Estimator of the mixing coefficients of a measurement: norm or frobenius.",
+        show_default="that of the run, else norm",
     ),
 ]

@@ -47,7 +47,7 @@ Mixing = Annotated[
 
 
 def load_rollout(
-    path: Path, *, mixing: str | None = None, n: int | None = None, estimator: str = "norm"
+    path: Path, *, mixing: str | None = None, n: int | None = None, estimator: str | None = None
 ) -> Rollout:
     """Return the rollout of structured kernels with content that a source describes.
 
@@ -59,11 +59,12 @@ def load_rollout(
         A schedule in place of that of the source.
     n : int, optional
         Context length.
-    estimator : str
-        Estimator of the mixing coefficients of a measurement.
+    estimator : str, optional
+        Estimator of the mixing coefficients of a measurement; that of the run, else norm, by
+        default.
     """
     from posbias.measurement import Measurement
-    from posbias.predict import load_source
+    from posbias.predict import DEFAULT_ESTIMATOR, load_source, recorded_estimator
     from posbias.rollout import MixingSchedule, Rollout
 
     source = load_source(path)
@@ -72,6 +73,7 @@ def load_rollout(
         return spec.rollout(n)
     kernels = source.kernels("position+content", n=n)
     if mixing is None:
-        return Rollout(kernels, source.schedule(estimator))
+        used = estimator or recorded_estimator(path) or DEFAULT_ESTIMATOR
+        return Rollout(kernels, source.schedule(used))
     description = parse_schedule(mixing)
     return Rollout(kernels, MixingSchedule.from_description(description, source.layers))

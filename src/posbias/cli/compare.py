@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli._options import Csv, Debug, Figure, Json, Overwrite
+from posbias.cli._options import Csv, Debug, Figure, Json, Overwrite, SourceEstimator
 from posbias.cli._outputs import STDOUT, check_outputs, show_table, write_figure
 
 __all__ = ["compare"]
@@ -41,11 +41,12 @@ Column = Annotated[
 ]
 
 
-def compare(
+def compare(  # noqa: PLR0913  one parameter per option
     measured: Measured,
     predicted: Predicted,
     *,
     column: Column = None,
+    estimator: SourceEstimator = None,
     csv: Csv = None,
     json: Json = None,
     figure: Figure = None,
@@ -64,7 +65,7 @@ def compare(
     from posbias.compare import load_measured, load_predicted
 
     reference = load_measured(measured, column)
-    predictions = load_predicted(predicted)
+    predictions = load_predicted(predicted, estimator)
     comparison = compare_profiles(reference, predictions)
     if csv is not None:
         comparison.write_csv(csv, overwrite=overwrite)

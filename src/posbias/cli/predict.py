@@ -10,11 +10,10 @@ import typer
 from posbias.cli._options import (
     Csv,
     Debug,
-    Estimator,
-    EstimatorName,
     Figure,
     Json,
     Overwrite,
+    SourceEstimator,
     Variant,
 )
 from posbias.cli._outputs import check_outputs, show_table, write_figure
@@ -47,7 +46,7 @@ def predict(  # noqa: PLR0913  one parameter per option
     length: Length = None,
     query: Query = -1,
     mixing: Mixing = None,
-    estimator: Estimator = EstimatorName.norm,
+    estimator: SourceEstimator = None,
     csv: Csv = None,
     json: Json = None,
     figure: Figure = None,
@@ -69,7 +68,7 @@ def predict(  # noqa: PLR0913  one parameter per option
         variants=None if variant is None else [v.value for v in variant],
         n=length,
         query=query,
-        estimator=estimator.value,
+        estimator=estimator,
     )
     if csv is not None:
         write_csv(profiles, csv, overwrite=overwrite)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite
+from posbias.cli._options import Debug, Overwrite, SourceEstimator
 from posbias.cli._outputs import STDOUT, check_outputs
 
 __all__ = ["report"]
@@ -36,7 +36,7 @@ def report(
     sources: Sources,
     *,
     out: Out = None,
-    estimator: Estimator = EstimatorName.norm,
+    estimator: SourceEstimator = None,
     overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
@@ -50,6 +50,6 @@ def report(
     check_outputs(out, overwrite=overwrite)
     from posbias.report import write_report
 
-    written = write_report(sources, out, estimator=estimator.value, overwrite=overwrite)
+    written = write_report(sources, out, estimator=estimator, overwrite=overwrite)
     if str(written) != STDOUT:
         print(f"Written to {written}")

@@ -29,6 +29,7 @@ from posbias.measurement.schema import Dimensions, in_order
 __all__ = [
     "ARRAYS_FILE",
     "MANIFEST_FILE",
+    "PROFILES_FILE",
     "REPORT_FILE",
     "RUN_FOLDER",
     "Stored",
@@ -47,6 +48,9 @@ REPORT_FILE = "report.html"
 
 RUN_FOLDER = "measurement"
 """Name of the measurement in the output directory of a run."""
+
+PROFILES_FILE = "profiles.json"
+"""Name of the profiles in the output directory of a run."""
 
 _DTYPES = {"F64": "float64", "I64": "int64"}
 _FILE_KEYS = ("arrays", "arrays_sha256", "manifest_sha256")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from posbias.errors import InputError
 from posbias.measurement import Measurement
+from posbias.predict import DEFAULT_ESTIMATOR, recorded_estimator
 
-__all__ = ["labels", "open_source"]
+__all__ = ["common_estimator", "labels", "open_source"]
 
 
 def open_source(path: str | PathLike[str]) -> Measurement:
@@ -31,6 +32,25 @@ def open_source(path: str | PathLike[str]) -> Measurement:
             "posbias measure writes it"
         )
     return Measurement.open(folder)
+
+
+def common_estimator(paths: Sequence[Path]) -> str:
+    """Return the estimator that the runs among the directories used; norm if there is no run.
+
+    Raises
+    ------
+    InputError
+        If they used different ones.
+    """
+    recorded = {path: recorded_estimator(path) for path in paths}
+    used = {path: name for path, name in recorded.items() if name is not None}
+    if len(set(used.values())) > 1:
+        raise InputError(
+            f"the runs used different estimators of the mixing coefficients "
+            f"({', '.join(f'{name} in {path}' for path, name in used.items())}); choose one with "
+            "--estimator"
+        )
+    return next(iter(used.values()), DEFAULT_ESTIMATOR)
 
 
 def labels(measurements: Sequence[Measurement], names: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from posbias.measurement.store import REPORT_FILE
 from posbias.report.page import render
 from posbias.report.several import several_page
 from posbias.report.single import single_page
-from posbias.report.sources import open_source
+from posbias.report.sources import common_estimator, open_source
 
 __all__ = ["default_path", "render_report", "write_report"]
 
@@ -25,7 +25,7 @@ def write_report(
     sources: Sequence[AnyPath] | AnyPath,
     out: AnyPath | None = None,
     *,
-    estimator: str = "norm",
+    estimator: str | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write one self-contained HTML file about one measurement, or a comparison of several.
@@ -36,8 +36,9 @@ def write_report(
         Directories of measurements or of runs.
     out : path, optional
         The file; by default that of `default_path`.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients of all predictions.
+    estimator : {"norm", "frobenius"}, optional
+        Estimator of the mixing coefficients of all predictions; by default the one that the runs
+        among the sources used, else ``"norm"``.
     overwrite : bool
         Whether an existing file may be replaced.
 
@@ -49,7 +50,8 @@ def write_report(
     Raises
     ------
     InputError
-        If there is no source, one is given twice or is no directory.
+        If there is no source, one is given twice or is no directory, or runs used different
+        estimators and none is chosen.
     ArtifactError
         If a measurement is damaged.
     OutputExistsError
@@ -63,7 +65,7 @@ def write_report(
     return target
 
 
-def render_report(sources: Sequence[AnyPath], *, estimator: str = "norm") -> str:
+def render_report(sources: Sequence[AnyPath], *, estimator: str | None = None) -> str:
     """Return the HTML document that `write_report` writes.
 
     Notes
@@ -79,6 +81,7 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str = "norm") -> str
         raise InputError(f"a measurement is given twice among {', '.join(map(str, paths))}")
     measurements: list[Measurement] = [open_source(p) for p in paths]
     names = [str(p) for p in paths]
+    estimator = estimator or common_estimator(paths)
     page = (
         single_page(measurements[0], names[0], estimator)
         if len(measurements) == 1
