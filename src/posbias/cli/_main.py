@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import warnings
@@ -12,6 +11,7 @@ import typer
 
 from posbias.cli._app import app
 from posbias.cli._session import Session
+from posbias.cli._stdout import OutputError, discard_rest, reliable_stdout
 from posbias.errors import PosbiasError
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 2 for wrong usage or bad input; 3 for a model that cannot be measured or failed a
+        0; 2 for wrong usage, bad input or an output that cannot be written; 3 for a model that cannot be measured or failed a
         check; 130 when interrupted; 141 when the reader of standard output went away. Exceptions
         that posbias does not raise on purpose are not caught.
     """
@@ -44,8 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            code = _invoke(list(sys.argv[1:] if argv is None else argv), session)
-            sys.stdout.flush()
+            with reliable_stdout():
+                code = _invoke(list(sys.argv[1:] if argv is None else argv), session)
+                sys.stdout.flush()
+        except OutputError as error:
+            discard_rest()
+            code = _report(error, str(error), error.exit_code, session)
         except PosbiasError as error:
             code = _report(error, str(error), error.exit_code, session)
         except _ParserError as error:
@@ -54,8 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("posbias: interrupted", file=sys.stderr)
             code = EXIT_INTERRUPTED
         except BrokenPipeError:
-            # Python flushes standard output once more at exit; give it somewhere to go.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_rest()
             code = EXIT_BROKEN_PIPE
     return code
 
@@ -82,7 +85,8 @@ def _usage_message(error: Exception) -> str:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     name = context.command_path if context is not None else "posbias"
-    message = message.rstrip().rstrip(".")
+    # Typer's validation puts the class of the exception before some messages.
+    message = message.replace("Value error, ", "").rstrip().rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; see `{name} --help`"
 
 

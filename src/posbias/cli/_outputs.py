@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "STDOUT",
     "check_measurement_directory",
     "check_outputs",
+    "check_result_files",
     "print_json",
     "show_table",
     "write_figure",
@@ -51,6 +53,37 @@ def check_outputs(*targets: str | Path | None, overwrite: bool, figure: Path | N
     for target in named:
         if str(target) != STDOUT and not overwrite:
             refuse_existing(target)
+
+
+def check_result_files(
+    inputs: Sequence[Path],
+    *targets: str | Path | None,
+    overwrite: bool,
+    figure: Path | None = None,
+) -> None:
+    """Refuse files of results before any work is done, and never let one replace an input.
+
+    Raises
+    ------
+    InputError
+        If a file is, or lies in, one of `inputs` under whatever name, two results go to one file,
+        its folder does not exist, or two results go to standard output.
+    OutputExistsError
+        If one exists and `overwrite` is false.
+    """
+    named = [Path(t) for t in (*targets, figure) if t is not None and str(t) != STDOUT]
+    for k, target in enumerate(named):
+        for source in inputs:
+            if _is_part_of(target, source):
+                raise InputError(
+                    f"{target} is read as input ({source}) and would be replaced by a result, also "
+                    "with --overwrite; choose another name"
+                )
+        if any(_is_same(target, other) for other in named[:k]):
+            raise InputError(f"two results go to {target}; give each a file of its own")
+        if str(target) and not target.parent.is_dir():
+            raise InputError(f"the folder {target.parent} does not exist; create it first")
+    check_outputs(*targets, overwrite=overwrite, figure=figure)
 
 
 def check_measurement_directory(path: Path, *, overwrite: bool) -> None:
@@ -100,3 +133,19 @@ def write_figure(figure: Axes | Figure, path: Path, *, overwrite: bool) -> None:
 
 def _dump(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _is_part_of(target: Path, source: Path) -> bool:
+    """Whether an existing file is `source`, or lies in the folder `source`."""
+    if _is_same(target, source):
+        return True
+    inside = source.is_dir() and os.path.lexists(target)
+    return inside and source.resolve() in target.resolve().parents
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """Whether two paths lead to one file, by links or other spellings as well."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return first.resolve() == second.resolve()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli._options import Csv, Debug, Figure, Json, Overwrite, SourceEstimator
-from posbias.cli._outputs import STDOUT, check_outputs, show_table, write_figure
+from posbias.cli._outputs import STDOUT, check_result_files, show_table, write_figure
 
 __all__ = ["compare"]
 
@@ -60,7 +60,7 @@ def compare(  # noqa: PLR0913  one parameter per option
     positions, and the position of the trough.
     """
     del debug
-    check_outputs(csv, json, overwrite=overwrite, figure=figure)
+    check_result_files((measured, *predicted), csv, json, overwrite=overwrite, figure=figure)
     from posbias.compare import compare as compare_profiles
     from posbias.compare import load_measured, load_predicted
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbias.cli._options import Debug, Figure, Json, Overwrite
-from posbias.cli._outputs import check_outputs, show_table, write_figure, write_json
+from posbias.cli._outputs import check_result_files, show_table, write_figure, write_json
 from posbias.cli._schedule import SCHEDULE_HELP, parse_schedule
 from posbias.cli._sources import Length, Query, Source, load_rollout
 
@@ -64,7 +64,7 @@ def depth(  # noqa: PLR0913  one parameter per option
     profile against depth with attention alone beside the residual-aware one.
     """
     del debug
-    check_outputs(json, overwrite=overwrite, figure=figure)
+    check_result_files((source,), json, overwrite=overwrite, figure=figure)
     from posbias.theory import InfiniteSchedule, depth_curves, finite_depth, infinite_depth
 
     rollout = load_rollout(source, n=length)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from posbias.cli._options import Debug, Figure, Json, Overwrite
-from posbias.cli._outputs import check_outputs, show_table, write_figure, write_json
+from posbias.cli._outputs import check_result_files, show_table, write_figure, write_json
 from posbias.cli._sources import Length, Mixing, Query, Source, load_rollout
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def forces(  # noqa: PLR0913  one parameter per option
     its content terms and its mixing coefficients.
     """
     del debug
-    check_outputs(json, overwrite=overwrite, figure=figure)
+    check_result_files((source,), json, overwrite=overwrite, figure=figure)
     from posbias.theory import forces as compute_forces
 
     rollout = load_rollout(source, mixing=mixing, n=length)

@@ -16,7 +16,7 @@ from posbias.cli._options import (
     SourceEstimator,
     Variant,
 )
-from posbias.cli._outputs import check_outputs, show_table, write_figure
+from posbias.cli._outputs import check_result_files, show_table, write_figure
 from posbias.cli._schedule import parse_schedule
 from posbias.cli._sources import Length, Mixing, Query, Source
 from posbias.errors import InputError
@@ -59,7 +59,7 @@ def predict(  # noqa: PLR0913  one parameter per option
     (position,mass if there is one), or as JSON with full precision and provenance.
     """
     del debug
-    check_outputs(csv, json, overwrite=overwrite, figure=figure)
+    check_result_files((source,), csv, json, overwrite=overwrite, figure=figure)
     from posbias.predict import predict as predict_profiles
     from posbias.profile_files import write_csv, write_json
 

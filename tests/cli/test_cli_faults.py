@@ -1,0 +1,125 @@
+"""Faults that must not come back: lost files, wrong streams, odd numbers, unclear messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posbias.cli import main
+
+SPEC = {
+    "posbias_spec": 1,
+    "name": "g",
+    "length": 8,
+    "depth": 4,
+    "layers": [{"alibi": {"slopes": [0.5, 0.25], "diagonal": 0.3}}],
+    "mixing": {"type": "constant", "value": 0.3},
+}
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "g.json"
+    path.write_text(json.dumps({**SPEC, **changes}))
+    return path
+
+
+def failed(words: list[object], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("posbias: error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def printed(words: list[object], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+@pytest.mark.parametrize("spelling", ["same", "relative", "symlink", "hardlink"])
+@pytest.mark.parametrize("option", ["--csv", "--json", "--figure"])
+def test_an_output_that_is_the_input_is_refused(
+    spelling: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "g.json"
+    written(tmp_path)
+    if option == "--figure":
+        source = source.rename(tmp_path / "g.png")
+    before = source.read_bytes()
+    other = tmp_path / f"other{source.suffix}"
+    if spelling == "symlink":
+        other.symlink_to(source)
+    elif spelling == "hardlink":
+        os.link(source, other)
+    target = {
+        "same": source,
+        "relative": tmp_path / ".." / tmp_path.name / source.name,
+    }.get(spelling, other)
+    for words in (["predict", source], ["compare", source, source]):
+        assert "is read as input" in failed([*words, option, target, "--overwrite"], capsys)
+    assert source.read_bytes() == before
+
+
+def test_two_results_in_one_file_are_refused(
+    spec_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.json"
+    line = failed(["predict", spec_file, "--csv", target, "--json", target], capsys)
+    assert "two results" in line
+
+
+def test_a_missing_output_folder_is_refused(
+    spec_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "missing" / "out.csv"
+    assert "create it first" in failed(["predict", spec_file, "--csv", target], capsys)
+    assert not target.parent.exists()
+
+
+def run_in_shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -c 'import sys; from posbias.cli import main; sys.exit(main())'"
+    return subprocess.run(
+        ["bash", "-c", command.replace("posbias", program)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_went_away_is_exit_code_141(spec_file: Path, unbuffered: str) -> None:
+    command = f"posbias predict {spec_file} --csv - -n 40000 | head -1; exit ${{PIPESTATUS[0]}}"
+    done = run_in_shell(command, PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stdout, done.stderr) == (141, "position,mass\n", "")
+
+
+@pytest.mark.parametrize("options", ["", "--csv -"])
+@pytest.mark.parametrize(
+    ("stream", "part"), [(">&-", "is closed"), (">/dev/full", "No space left on device")]
+)
+def test_a_closed_or_full_standard_output_is_one_line(
+    spec_file: Path, options: str, stream: str, part: str
+) -> None:
+    done = run_in_shell(f"posbias predict {spec_file} {options} {stream}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("posbias: error: ")
+    assert done.stderr.count("\n") == 1
+    assert part in done.stderr
