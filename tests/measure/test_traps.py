@@ -213,6 +213,39 @@ def test_overflow_of_half_precision_is_an_error_that_names_the_type(dtype):
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("dtype", "length"), [(torch.float32, 32), (torch.float32, 48), (torch.bfloat16, 32)]
+)
+def test_huge_weights_are_an_error_that_names_the_type_outside_of_float16_too(dtype, length):
+    model = tiny("llama", dtype=dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1e4)
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(InstrumentationError, match=f" in {name}: ") as caught:
+        measure(model, token_ids(2, length).numpy())
+    assert caught.value.exit_code == 3
+    assert ("Measure in float32" in str(caught.value)) == (name != "float32")
+
+
+def test_a_gradient_that_vanishes_is_an_error_that_names_the_type():
+    model = tiny("llama")
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[5].fill_(1e-30)
+    with pytest.raises(InstrumentationError, match=r"zero everywhere in float32: .* gradient"):
+        measure(model, token_ids(2, N).numpy())
+
+
+def test_damaged_weights_in_float32_are_not_answered_with_measure_in_float32():
+    model = tiny("llama")
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[0, 0] = math.nan
+    with pytest.raises(InstrumentationError, match=r"in float32: .*usual cause") as caught:
+        measure(model, token_ids(2, N).numpy())
+    assert "Measure in float32" not in str(caught.value)
+
+
 def test_the_switch_of_gradient_checkpointing_changes_nothing_in_evaluation_mode():
     ids = token_ids(2, N).numpy()
     plain, switched = tiny("llama"), tiny("llama")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +12,7 @@ from torch import Tensor
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
 from posbias.measure.content_sums import CONTENT_SUMS, add_content_sums
-from posbias.models.preflight import CheckedModel
+from posbias.models.preflight import CheckedModel, overflow_advice
 from posbias.models.tap import AttentionRows
 
 __all__ = ["Accumulator"]
@@ -42,7 +45,7 @@ class Accumulator:
     ) -> None:
         layers, heads = checked.sizes.layers, checked.sizes.heads
         self._scheme = checked.scheme
-        self._dtype = str(checked.sites.dtype).removeprefix("torch.")
+        self._dtype = checked.sites.dtype
         self._n = length
         self._device = device
         per_head = (windows, layers, heads)
@@ -145,10 +148,35 @@ class Accumulator:
         for what, total in totals.items():
             bad = torch.nonzero(~torch.isfinite(torch.as_tensor(total)))
             if bad.numel():
-                raise InstrumentationError(
-                    f"the {what} of layer {int(bad[0]) + 1} is not finite in {self._dtype}: the "
-                    "activations overflow its range. Measure in float32"
+                raise self._unusable(
+                    f"the {what} of layer {int(bad[0]) + 1} is not finite",
+                    "the activations overflow its range",
                 )
+
+    def check_rows(self, rows: Mapping[str, Tensor]) -> None:
+        """Refuse rows per window that are not finite, naming array, window and type."""
+        for name, values in rows.items():
+            bad = torch.nonzero(~torch.isfinite(values))
+            if bad.numel():
+                raise self._unusable(
+                    f"{name.removesuffix('.windows')} of window {self._span.start + int(bad[0, 0])}"
+                    " is not finite",
+                    "activations or gradients overflow its range",
+                )
+
+    def check_influence(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse influence that is zero at every position of every window."""
+        for name, values in rows.items():
+            if name.startswith("influence.") and not values.any():
+                raise self._unusable(
+                    f"{name.removesuffix('.windows')} is zero everywhere",
+                    "the probability of the next token does not depend on the input, or its "
+                    "gradient vanishes, as it does when the logits saturate the softmax",
+                )
+
+    def _unusable(self, what: str, cause: str) -> InstrumentationError:
+        name = str(self._dtype).removeprefix("torch.")
+        return InstrumentationError(f"{what} in {name}: {cause}. {overflow_advice(self._dtype)}")
 
     def _add_probabilities(self, rows: AttentionRows) -> None:
         layer, start, p = rows.layer, rows.start, rows.probabilities

@@ -54,6 +54,7 @@ class RunState:
         self._accumulator.begin(span)
         rows = measure(span)
         self._accumulator.check_finite()
+        self._accumulator.check_rows(rows)
         for name, values in rows.items():
             if name not in self._rows:
                 self._rows[name] = np.zeros((self.windows, *values.shape[1:]))
@@ -85,6 +86,7 @@ class RunState:
 
     def finish(self) -> Arrays:
         """Return the arrays of the measurement."""
+        self._accumulator.check_influence(self._rows)
         return {**self._accumulator.finish(), **self._rows}
 
 

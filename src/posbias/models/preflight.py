@@ -21,11 +21,11 @@ from posbias.models.positions import (
     read_scheme,
     read_sizes,
 )
-from posbias.models.sites import ModelSites, known_row, sites_from_row
+from posbias.models.sites import ModelSites, dtype_of, known_row, sites_from_row
 from posbias.models.state import attention_implementation, forward_logits, with_implementation
 from posbias.models.stream import Certificate, certify, identity_tolerance, search_sites
 
-__all__ = ["SHORT", "CheckedModel", "Preflight", "check_model", "locate"]
+__all__ = ["SHORT", "CheckedModel", "Preflight", "check_model", "locate", "overflow_advice"]
 
 SHORT = 24
 """Positions of the short window on which most checks run."""
@@ -35,6 +35,7 @@ SHORT = 24
 class Preflight:
     """Results of the checks by name: whether passed, the value found, the tolerance."""
 
+    dtype: torch.dtype = torch.float32
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def require(self, name: str, value: float, tolerance: float, advice: str) -> None:
@@ -47,7 +48,8 @@ class Preflight:
         }
         if not passed:
             raise InstrumentationError(
-                f"check {name} failed: {value:.3g} exceeds {tolerance:.3g}. {advice}"
+                f"check {name} failed in {_name(self.dtype)}: {value:.3g} exceeds "
+                f"{tolerance:.3g}. {advice}"
             )
 
 
@@ -116,6 +118,7 @@ def check_model(
     pair = torch.cat([ids[:1], ids[1:2] if ids.shape[0] > 1 else ids[:1].flip(-1)])
     short = pair[:, :SHORT].contiguous()
     checks = Preflight() if checks is None else checks
+    checks.dtype = dtype_of(model)
     with torch.no_grad():
         _check_causality(model, short, checks)
         found = locate(model, short) if sites is None else sites
@@ -136,6 +139,13 @@ def check_model(
             )
         _check_positions(model, found, scheme, pair, checks)
     return CheckedModel(model, found, sizes, scheme, _kinds(proofs), checks.results)
+
+
+def overflow_advice(dtype: torch.dtype) -> str:
+    """Return what to do about numbers that left the range of a number format."""
+    if dtype in {torch.float16, torch.bfloat16}:
+        return "Measure in float32"
+    return "Damaged or far too large weights are the usual cause; save or download the model again"
 
 
 def locate(model: nn.Module, ids: Tensor) -> ModelSites:
@@ -209,8 +219,8 @@ def _check_finite(logits: Tensor, checks: Preflight) -> None:
         "finite",
         bad,
         0.0,
-        f"Logits are not finite in {_name(logits.dtype)}; the activations overflow or the "
-        "weights are damaged. Measure in float32",
+        "Logits are not finite; the activations overflow or the weights are damaged. "
+        + overflow_advice(logits.dtype),
     )
 
 
@@ -243,8 +253,7 @@ def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Pre
         0.0,
         "Watching the model changed its logits; report the architecture",
     )
-    dtype = _name(sites.dtype)
-    advice = f"Activations are not finite in {dtype}; measure in float32"
+    advice = f"Activations are not finite. {overflow_advice(sites.dtype)}"
     checks.require("finite_activations", 0.0 if seen.finite else 1.0, 0.0, advice)
     checks.require("rows_sum_to_one", seen.row_error, 1e-5, "The softmax is not a distribution")
     checks.require("nothing_above_diagonal", seen.future, 0.0, "The model attends to the future")
@@ -259,7 +268,8 @@ def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Pre
         "attention_output",
         worst,
         1e3 * _agreement(sites.dtype),
-        "Probabilities times values do not give the output of the attention",
+        "Probabilities times values do not give the output of the attention: changed attention "
+        f"code, or activations near the limits of the format. {overflow_advice(sites.dtype)}",
     )
 
 
