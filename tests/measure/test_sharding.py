@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from posbias.cli import main
 from posbias.errors import InputError
+from posbias.measure import MeasureOptions
 from posbias.measure.checkpoint import PartialRun
 from posbias.measure.sharding import Shard, current_shard, is_main_process, wait_for_all
 from posbias.measurement import Measurement
@@ -26,7 +28,9 @@ COMMAND += ["--batch-size", "2", "--quiet"]
 def test_shards_are_whole_batches_of_all_windows(total: int, batch_size: int, count: int) -> None:
     batches = [range(k, min(k + batch_size, total)) for k in range(0, total, batch_size)]
     if len(batches) < count:
-        with pytest.raises(InputError, match=f"{len(batches)} batches for {count} processes"):
+        with pytest.raises(
+            InputError, match=f"{len(batches)} batches for {count} processes or parts"
+        ):
             Shard(0, count).windows(total, batch_size=batch_size)
         return
     spans = [Shard(k, count).windows(total, batch_size=batch_size) for k in range(count)]
@@ -61,9 +65,36 @@ def test_checkpoints_of_another_number_of_processes_are_refused(
     assert (folder / "state-0-of-3.safetensors").exists()
 
 
-def test_two_processes_under_accelerate_equal_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_merge_to_the_whole(parts: int, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    assert main([*COMMAND, "--out", str(whole)]) == 0
+    names = [str(tmp_path / f"part-{k}") for k in range(1, parts + 1)]
+    for k, name in enumerate(names, start=1):
+        assert main([*COMMAND, "--part", f"{k}/{parts}", "--out", name]) == 0
+    assert main(["merge", *reversed(names), "--out", str(tmp_path / "merged")]) == 0
+    single, merged = Measurement.open(whole), Measurement.open(tmp_path / "merged")
+    assert merged.manifest["windows"] == single.manifest["windows"]
+    for name, array in single.arrays.items():
+        if name.endswith(".windows"):
+            assert np.array_equal(merged.arrays[name], array), name
+        np.testing.assert_allclose(merged.arrays[name], array, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "5/5"])
+def test_impossible_parts(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, f"--part={part}", "--out", str(tmp_path / "a")]) == 2
+    assert "part" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", [(1,), (1.0, 2), (True, 2), "1/2"])
+def test_impossible_parts_from_python(part: Any) -> None:
+    with pytest.raises(InputError, match="part is"):
+        MeasureOptions(part=part)
+
+
+def test_two_processes_under_accelerate_equal_one(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert main([*COMMAND, "--out", str(one)]) == 0
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posbias.cli._session import console_of
+from posbias.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +33,7 @@ __all__ = [
     "Length",
     "MaxDocuments",
     "ModelRequest",
+    "Part",
     "Resume",
     "Revision",
     "SaveEvery",
@@ -40,6 +42,7 @@ __all__ = [
     "TrustRemoteCode",
     "Windows",
     "influence_methods",
+    "part_of_windows",
     "progress_on_stderr",
 ]
 
@@ -131,6 +134,14 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
 ]
 
+Part = Annotated[
+    str | None,
+    typer.Option(
+        "--part",
+        metavar="K/M",
+        help="Measure the K-th of M parts of the windows only; posbias merge puts them together.",
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -169,6 +180,22 @@ class ModelRequest:
         return read_text(
             self.text, field=self.field, split=self.split, max_documents=self.max_documents
         )
+
+
+def part_of_windows(text: str | None) -> tuple[int, int] | None:
+    """Return K and M of ``K/M``.
+
+    Raises
+    ------
+    InputError
+        If the text is something else.
+    """
+    if text is None:
+        return None
+    number, slash, parts = text.partition("/")
+    if not (slash and number.isdecimal() and parts.isdecimal()):
+        raise InputError(f"part is {text!r}; K/M is required, for example 1/4 for the first of 4")
+    return int(number), int(parts)
 
 
 def influence_methods(chosen: list[InfluenceName] | None) -> tuple[str, ...]:

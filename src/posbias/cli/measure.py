@@ -18,6 +18,7 @@ from posbias.cli._measuring import (
     Length,
     MaxDocuments,
     ModelRequest,
+    Part,
     Resume,
     Revision,
     SaveEvery,
@@ -26,6 +27,7 @@ from posbias.cli._measuring import (
     TrustRemoteCode,
     Windows,
     influence_methods,
+    part_of_windows,
     progress_on_stderr,
 )
 from posbias.cli._options import Debug, Overwrite, Quiet
@@ -73,6 +75,7 @@ def measure(  # noqa: PLR0913  one parameter per option
     max_documents: MaxDocuments = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
+    part: Part = None,
     resume: Resume = False,
     save_every: SaveEvery = 32,
     quiet: Quiet = False,
@@ -100,6 +103,7 @@ def measure(  # noqa: PLR0913  one parameter per option
         dtype=dtype.value,
         device=device,
         influence=influence_methods(influence),
+        part=part_of_windows(part),
         revision=revision,
         trust_remote_code=trust_remote_code,
     )

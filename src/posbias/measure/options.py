@@ -47,6 +47,9 @@ class MeasureOptions:
     threads : int, optional
         Threads of torch during the measurement. By default one for models of fewer than 20
         million parameters, whose products are too small to share, else what torch is set to.
+    part : tuple of int, optional
+        ``(k, m)``, the k-th of m parts of the windows, from 1: whole batches in the order of the
+        text. The measurements of all parts merge to that of the whole.
     pack : bool
         Join documents before windows are cut, so that short documents are used.
     revision, gguf_file, attn_implementation : str, optional
@@ -70,6 +73,7 @@ class MeasureOptions:
     integration_steps: int = 32
     checkpoint: bool = False
     threads: int | None = None
+    part: tuple[int, int] | None = None
     pack: bool = False
     revision: str | None = None
     gguf_file: str | None = None
@@ -86,12 +90,23 @@ class MeasureOptions:
                 raise InputError(
                     f"{name} is {value!r}; a whole number of at least {least} is required"
                 )
+        if self.part is not None:
+            _check_part(self.part)
         # The class is frozen: after this line the value is a tuple of checked names.
         object.__setattr__(self, "influence", _checked_methods(self.influence))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all options by name."""
         return asdict(self)
+
+
+def _check_part(part: Any) -> None:
+    is_pair = isinstance(part, tuple) and len(part) == 2
+    if is_pair and all(type(k) is int for k in part) and 1 <= part[0] <= part[1]:
+        return
+    raise InputError(
+        f"part is {part!r}; a pair of whole numbers (k, m) with 1 <= k <= m is required"
+    )
 
 
 def _checked_methods(influence: object) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
 from posbias.measure.resources import LONG_RUN, check_memory, describe_need, estimate_seconds
 from posbias.measure.run_state import RunState, free_memory, is_out_of_memory
-from posbias.measure.sharding import current_shard
+from posbias.measure.sharding import Shard, current_shard
+from posbias.measure.windows import TokenWindows
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
@@ -65,6 +66,8 @@ def measure(
     chosen = replace(chosen, device=chosen.device or device)
     given = read_model(model, tokenizer, chosen)
     windows, origin = read_windows(given, text, chosen)
+    if chosen.part is not None:
+        windows = _part_of(windows, *chosen.part, batch_size=chosen.batch_size)
     chosen = replace(chosen, length=windows.length, windows=windows.count)
     network = given.model
     ids = torch.from_numpy(windows.ids.copy()).to(input_device(network))
@@ -83,6 +86,12 @@ def measure(
         checked, windows, origin=origin, options=chosen, run=facts, command=command
     )
     return Measurement(manifest, arrays)
+
+
+def _part_of(windows: TokenWindows, number: int, parts: int, *, batch_size: int) -> TokenWindows:
+    """Return one of several parts of the windows."""
+    span = Shard(number - 1, parts).windows(windows.count, batch_size=batch_size)
+    return replace(windows, ids=windows.ids[span], starts=windows.starts[span])
 
 
 @contextmanager

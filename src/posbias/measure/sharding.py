@@ -59,8 +59,8 @@ class Shard:
         if batches < self.count:
             raise InputError(
                 f"{total} windows in batches of {batch_size} are {batches} batches for "
-                f"{self.count} processes; at least one for each is required. Ask for more windows, "
-                "smaller batches, or start fewer processes"
+                f"{self.count} processes or parts; at least one for each is required. Ask for more "
+                "windows, smaller batches, or fewer processes or parts"
             )
         first, last = (batches * k // self.count for k in (self.rank, self.rank + 1))
         return slice(first * batch_size, min(last * batch_size, total))
