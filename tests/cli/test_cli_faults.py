@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from posbias.cli import main
@@ -123,3 +122,51 @@ def test_a_closed_or_full_standard_output_is_one_line(
     assert done.stderr.startswith("posbias: error: ")
     assert done.stderr.count("\n") == 1
     assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reached"),
+    [("power:0.4:1.2", "never"), ("constant:0.1", "129 layers"), ("power:0.4:1", "not within")],
+)
+def test_depth_for_a_share_follows_the_schedule(
+    schedule: str, reached: str, spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(["depth", spec_file, "--schedule", schedule], capsys)
+    lines = out.splitlines()
+    k = next(k for k, line in enumerate(lines) if "depth for 0.9" in line)
+    assert reached in lines[k]
+    assert lines[k + 1].split() == ["along", "the", "schedule", schedule]
+
+
+@pytest.mark.parametrize("beta", ["1e-300", "1e-17", "1e-10"])
+@pytest.mark.parametrize("lambda0", ["1", "0.9"])
+def test_a_slow_schedule_collapses_without_an_overflow(
+    lambda0: str, beta: str, spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = f"power:{lambda0}:{beta}"
+    out = printed(["depth", spec_file, "--schedule", schedule], capsys)
+    assert out.splitlines()[0] == f"Infinite depth, {schedule}: collapse"
+
+
+@pytest.mark.parametrize("schedule", ["power:0.3:1e308", "power:0.9:400", "exponential:0.3:1e-300"])
+def test_a_steep_schedule_prints_no_warning(
+    schedule: str, spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = printed(["depth", spec_file, "--schedule", schedule], capsys)
+    assert out.splitlines()[0] == f"Infinite depth, {schedule}: no collapse"
+
+
+def test_too_many_layers_are_refused(spec_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["depth", spec_file, "--schedule", "constant:0.1", "--layers", "1000000"]
+    assert "1 to 10000" in failed(words, capsys)
+
+
+def test_depth_names_the_layer_that_looks_ahead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    causal = SPEC["layers"][0]  # type: ignore[index]
+    ahead = {**causal, "mask": {"type": "prefix_lm", "prefix": 3}}
+    source = written(tmp_path, layers=[causal, causal, ahead, causal])
+    line = failed(["depth", source], capsys)
+    assert "layer 3" in line
+    assert "prefix_lm" in line

@@ -18,12 +18,14 @@ from posbias.kernels import (
 )
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.theory import (
+    EndlessLayers,
     GrowingContent,
     InfiniteSchedule,
     absorption_matrix,
     closed_classes,
     continuous_limit,
     depth_curves,
+    depth_of_share,
     diagonal_mass,
     escape_bounds,
     finite_depth,
@@ -384,3 +386,93 @@ def test_what_needs_causal_kernels_says_so():
         escape_bounds(Rollout([NOPE], MixingSchedule.constant(2, 0.5)), row=0)
     with pytest.raises(InputError, match="share"):
         finite_depth(Rollout([NOPE], MixingSchedule.constant(2, 0.5)), share=1.0)
+
+
+def first_depth_naively(kernel, values, row, share):
+    """Return the first depth with the share on token 0, from dense products."""
+    product, a = np.eye(kernel.n), kernel.toarray()
+    for depth, lam in enumerate(values, start=1):
+        product = ((1.0 - lam) * np.eye(kernel.n) + lam * a) @ product
+        if product[row, 0] >= share:
+            return depth
+    return None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "never"),
+    [
+        (InfiniteSchedule.power(0.4, 1.2), True),
+        (InfiniteSchedule.exponential(0.5, 0.9), True),
+        (InfiniteSchedule.eventually_zero([0.5, 0.4, 0.3]), True),
+        (InfiniteSchedule.constant(0.2), False),
+        (InfiniteSchedule.power(0.9, 0.5), False),
+        (InfiniteSchedule.power(0.4, 1.0), False),
+    ],
+)
+def test_depth_of_a_share_follows_the_given_schedule(schedule, never):
+    stack = Rollout([NOPE], MixingSchedule.constant(4, 0.3))
+    endless = EndlessLayers([NOPE], schedule)
+    for share in (0.05, 0.5, 0.9):
+        found = finite_depth(stack, share=share, depth_limit=300, endless=endless)
+        assert found.depth_for_share == first_depth_naively(NOPE, schedule.values(300), 11, share)
+        assert found.continuation == "schedule"
+    assert found.never == never
+
+
+def test_depth_of_a_share_is_never_called_out_of_reach_when_it_is_reached_later():
+    kernel = AttentionKernel.alibi(6, (0.4,))
+    for beta in (1.0, 1.05, 1.5):
+        schedule = InfiniteSchedule.power(0.9, beta)
+        limit = limit_matrix(kernel, schedule)[5, 0]
+        for share in (0.9 * limit, min(1.05 * limit, 0.999999)):
+            found = depth_of_share(
+                EndlessLayers([kernel], schedule), row=5, share=share, depth_limit=64
+            )
+            assert not (found.never and share <= limit)
+
+
+def test_mixing_that_ends_at_zero_never_reaches_a_share():
+    stack = Rollout([NOPE], MixingSchedule.custom([0.5, 0.0]))
+    found = finite_depth(stack)
+    assert (found.depth_for_share, found.never, found.continuation) == (None, True, "constant")
+
+
+@pytest.mark.parametrize("beta", [1e-300, 1e-17, 1e-10, 0.01])
+def test_slow_powers_collapse_without_an_overflow(beta):
+    for lambda0 in (1.0, 0.9):
+        assert infinite_depth(NOPE, InfiniteSchedule.power(lambda0, beta)).outcome == "collapse"
+    with pytest.raises(InputError, match="only after"):
+        InfiniteSchedule.power(0.9, beta).head_length()
+
+
+@pytest.mark.parametrize("beta", [50.0, 400.0, 1e308])
+def test_steep_powers_are_their_first_layers(beta):
+    kernels = [NOPE, AttentionKernel.alibi(12, (0.2,)), NOPE] * 40
+    verdict = infinite_depth(kernels, InfiniteSchedule.power(0.9, beta))
+    assert verdict.outcome == "no collapse"
+    second = 1.0 - 0.9 * 2.0**-beta * (1.0 - kernels[1].diagonal())
+    np.testing.assert_allclose(
+        verdict.diagonal, (1.0 - 0.9 * (1.0 - NOPE.diagonal())) * second, rtol=1e-12
+    )
+
+
+def test_depth_curves_of_many_layers_cost_few_products():
+    class Counted(DenseKernel):
+        products = 0
+
+        def matvec(self, v):
+            Counted.products += 1
+            return super().matvec(v)
+
+        def rmatmat(self, rows):
+            raise AssertionError("rows of all depths")
+
+    kernel = Counted(NOPE.toarray())
+    curves = depth_curves(Rollout([kernel], MixingSchedule.constant(500, 0.01)))
+    assert Counted.products == 2 * 3 * 500
+    product, a = np.eye(12), kernel.toarray()
+    for t in range(501):
+        figures = [product[-1, 0], product[-1, -1], product[-1] @ np.arange(12)]
+        found = [getattr(curves.residual, key)[t] for key in ("first", "last", "mean_position")]
+        np.testing.assert_allclose(found, figures, rtol=1e-12)
+        product = (0.99 * np.eye(12) + 0.01 * a) @ product

@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 2 for wrong usage, bad input or an output that cannot be written; 3 for a model that cannot be measured or failed a
-        check; 130 when interrupted; 141 when the reader of standard output went away. Exceptions
-        that posbias does not raise on purpose are not caught.
+        0; 2 for wrong usage, bad input or an output that cannot be written; 3 for a model that
+        cannot be measured or failed a check; 130 when interrupted; 141 when the reader of standard
+        output went away. Exceptions that posbias does not raise on purpose are not caught.
     """
     session = Session()
     with warnings.catch_warnings():

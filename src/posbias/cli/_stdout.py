@@ -26,7 +26,8 @@ def reliable_stdout() -> Iterator[None]:
     Python runs unbuffered, where a write that stops half-way goes unnoticed.
     """
     original = sys.stdout
-    sys.stdout = _Output(original)  # type: ignore[assignment]
+    output: Any = _Output(original)
+    sys.stdout = output
     try:
         yield
     finally:

@@ -42,6 +42,7 @@ Share = Annotated[
 ]
 
 _TABLE_ROWS = 12
+_MOST_LAYERS = 10_000
 
 
 def depth(  # noqa: PLR0913  one parameter per option
@@ -65,15 +66,23 @@ def depth(  # noqa: PLR0913  one parameter per option
     """
     del debug
     check_result_files((source,), json, overwrite=overwrite, figure=figure)
-    from posbias.theory import InfiniteSchedule, depth_curves, finite_depth, infinite_depth
+    from posbias.theory import (
+        EndlessLayers,
+        InfiniteSchedule,
+        depth_curves,
+        finite_depth,
+        infinite_depth,
+    )
 
     rollout = load_rollout(source, n=length)
-    verdict = None
+    _require_causal(rollout)
+    verdict = endless = None
     if schedule is not None:
-        endless = InfiniteSchedule.from_description(parse_schedule(schedule))
-        verdict = infinite_depth(rollout.kernels, endless)
+        mixing = InfiniteSchedule.from_description(parse_schedule(schedule))
+        verdict = infinite_depth(rollout.kernels, mixing)
+        endless = EndlessLayers(rollout.kernels, mixing)
     rollout = _continued(rollout, schedule, layers)
-    finite = finite_depth(rollout, query=query, share=share)
+    finite = finite_depth(rollout, query=query, share=share, endless=endless)
     curves = depth_curves(rollout, query=query)
     if json is not None:
         document = {
@@ -87,11 +96,26 @@ def depth(  # noqa: PLR0913  one parameter per option
     else:
         if verdict is not None:
             print(f"Infinite depth, {schedule}: {verdict.outcome}\n{verdict.summary()}\n")
-        _show(finite, curves)
+        _show(finite, curves, schedule)
     if figure is not None:
         from posbias.plot import depth_figure
 
         write_figure(depth_figure(curves), figure, overwrite=overwrite)
+
+
+def _require_causal(rollout: Rollout) -> None:
+    """Refuse layers that look ahead, by name."""
+    from posbias.errors import InputError
+    from posbias.kernels import AttentionKernel
+
+    for t, kernel in enumerate(rollout.kernels):
+        if not kernel.is_causal:
+            mask = kernel.mask.describe()["type"] if isinstance(kernel, AttentionKernel) else None
+            where = "every layer" if len(rollout.kernels) == 1 else f"layer {t + 1}"
+            raise InputError(
+                f"{where} attends to later positions{f' (mask {mask})' if mask else ''}; depth "
+                "speaks about causal layers only: use predict and forces, or a causal mask"
+            )
 
 
 def _continued(rollout: Rollout, schedule: str | None, layers: int | None) -> Rollout:
@@ -103,8 +127,11 @@ def _continued(rollout: Rollout, schedule: str | None, layers: int | None) -> Ro
     from posbias.theory import InfiniteSchedule
 
     count = rollout.depth if layers is None else layers
-    if count < 1:
-        raise InputError(f"--layers is {count}; at least 1 is required")
+    if not 1 <= count <= _MOST_LAYERS:
+        raise InputError(
+            f"--layers is {count}; 1 to {_MOST_LAYERS} are required (beyond, every thousand layers "
+            "take seconds; the verdict of --schedule needs no such table)"
+        )
     if schedule is not None:
         mixing = InfiniteSchedule.from_description(parse_schedule(schedule)).values(count)
     elif count <= rollout.depth:
@@ -119,22 +146,22 @@ def _continued(rollout: Rollout, schedule: str | None, layers: int | None) -> Ro
     return Rollout(cycle, MixingSchedule(mixing))
 
 
-def _show(finite: FiniteDepth, curves: DepthCurves) -> None:
+def _show(finite: FiniteDepth, curves: DepthCurves, schedule: str | None) -> None:
     from posbias.cli._tables import plain_table
 
     bounds, limit = finite.bounds, finite.continuous
-    reached = (
-        f"not within {finite.depth_limit} layers"
-        if finite.depth_for_share is None
-        else f"{finite.depth_for_share} layers"
-    )
+    if finite.depth_for_share is not None:
+        reached = f"{finite.depth_for_share} layers"
+    else:
+        reached = "never" if finite.never else f"not within {finite.depth_limit} layers"
+    continued = f"constant at {finite.tail_mixing:.4g}" if schedule is None else schedule
     facts = [
         ["mass on token 0", f"{1.0 - bounds.exact:.6g}"],
         ["mass that never moved, P[i,i] (T5)", f"{bounds.diagonal:.6g}"],
         ["mass not on token 0", f"{bounds.exact:.6g}"],
         ["  its bounds", f"{bounds.lower:.6g} to {bounds.upper:.6g}"],
         [f"depth for {finite.share:g} on token 0", reached],
-        ["  with mixing continued at", f"{finite.tail_mixing:.4g}"],
+        ["  mixing beyond SOURCE" if schedule is None else "  along the schedule", continued],
         ["distance of the continuous limit (T7)", f"{limit.distance:.6g}"],
         ["  its bound", f"{limit.bound_le_cam:.6g}"],
     ]

@@ -47,6 +47,7 @@ from posbias.theory.monotone import (
 )
 from posbias.theory.order import StochasticOrder, mean_position, stochastic_order
 from posbias.theory.schedules import InfiniteSchedule, TailCertificate
+from posbias.theory.share import EndlessLayers, ShareDepth, depth_of_share
 from posbias.theory.verdict import PAPER, POSBIAS, Hypothesis, Verdict
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "DepthCurve",
     "DepthCurves",
     "Drift",
+    "EndlessLayers",
     "EscapeBounds",
     "FiniteDepth",
     "Force",
@@ -71,6 +73,7 @@ __all__ = [
     "MonotoneWitness",
     "Monotonicity",
     "OrderVerdict",
+    "ShareDepth",
     "Shift",
     "StochasticOrder",
     "TailCertificate",
@@ -81,6 +84,7 @@ __all__ = [
     "compare_rollouts",
     "continuous_limit",
     "depth_curves",
+    "depth_of_share",
     "diagonal_mass",
     "escape_bounds",
     "finite_depth",

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from posbias.errors import InputError
 from posbias.rollout import MixingSchedule, Rollout
+from posbias.rollout.rollout import SMALLEST
 from posbias.theory.bounds import EscapeBounds, diagonal_mass, escape_bounds
-from posbias.theory.layers import layer_kernels, layer_pairs, require_causal, scalar_mixing
+from posbias.theory.layers import layer_kernels, require_causal, scalar_mixing
 from posbias.theory.limit import ContinuousLimit, continuous_limit
+from posbias.theory.schedules import InfiniteSchedule
+from posbias.theory.share import EndlessLayers, depth_of_share
 
 __all__ = ["DepthCurve", "DepthCurves", "FiniteDepth", "depth_curves", "finite_depth"]
 
@@ -90,10 +93,15 @@ class FiniteDepth:
     share : float
         The share of mass asked for.
     depth_for_share : int or None
-        Depth at which that share of the query's mass is on token 0 if `tail_mixing` and the top
-        kernel continued; None if not within `depth_limit` layers.
+        Depth at which that share of the query's mass is on token 0; None if not within
+        `depth_limit` layers.
+    never : bool
+        Whether it is proved that no depth reaches the share.
     depth_limit : int
-        Depth at which the search ended.
+        Largest depth looked at.
+    continuation : str
+        ``"schedule"``: the search followed the endless layers that were given. ``"constant"``:
+        beyond the rollout's own layers `tail_mixing` and the top kernel continued.
     tail_mixing : float
         Mean lambda of the last quarter of the layers.
     continuous : ContinuousLimit
@@ -106,7 +114,9 @@ class FiniteDepth:
     bounds: EscapeBounds
     share: float
     depth_for_share: int | None
+    never: bool
     depth_limit: int
+    continuation: str
     tail_mixing: float
     continuous: ContinuousLimit
 
@@ -119,7 +129,9 @@ class FiniteDepth:
             "bounds": self.bounds.as_dict(),
             "share": self.share,
             "depth_for_share": self.depth_for_share,
+            "never": self.never,
             "depth_limit": self.depth_limit,
+            "continuation": self.continuation,
             "tail_mixing": self.tail_mixing,
             "continuous": self.continuous.as_dict(),
         }
@@ -138,7 +150,7 @@ def depth_curves(rollout: Rollout, *, query: int = -1) -> DepthCurves:
     Returns
     -------
     DepthCurves
-        Cost of two calls of `Rollout.depth_profiles`.
+        Cost of six products ``A @ v`` per layer: each figure is a column followed upwards.
 
     Examples
     --------
@@ -153,7 +165,12 @@ def depth_curves(rollout: Rollout, *, query: int = -1) -> DepthCurves:
 
 
 def finite_depth(
-    rollout: Rollout, *, query: int = -1, share: float = 0.9, depth_limit: int = 10_000
+    rollout: Rollout,
+    *,
+    query: int = -1,
+    share: float = 0.9,
+    depth_limit: int = 10_000,
+    endless: EndlessLayers | None = None,
 ) -> FiniteDepth:
     """Say how far T layers have gone towards collapse, and how deep it would take.
 
@@ -166,12 +183,15 @@ def finite_depth(
     share : float
         Share of mass on token 0, in (0, 1).
     depth_limit : int
-        Largest depth looked at, at least T.
+        Largest depth looked at; T if that is more.
+    endless : EndlessLayers, optional
+        The layers along which the share is sought. By default those of the rollout, then its top
+        kernel with the mean mixing of the last quarter.
 
     Returns
     -------
     FiniteDepth
-        Cost of at most `depth_limit` products with the top kernel.
+        Cost of at most `depth_limit` products with a kernel.
 
     Raises
     ------
@@ -184,41 +204,44 @@ def finite_depth(
     mixing = scalar_mixing(rollout)
     tail = float(mixing[-max(1, mixing.size // 4) :].mean())
     bounds = escape_bounds(rollout, row=query)
+    limit = max(depth_limit, rollout.depth)
+    kernels = layer_kernels(rollout)
+    followed = endless
+    if followed is None:
+        # The top kernel repeats: the cycle is made long enough to hold every layer looked at.
+        repeated = (*kernels, *(kernels[-1:] * (limit - len(kernels))))
+        continued = InfiniteSchedule("constant", tail, first=tuple(mixing.tolist()))
+        followed = EndlessLayers(repeated, continued)
+    found = depth_of_share(followed, row=bounds.row, share=share, depth_limit=limit)
     return FiniteDepth(
         depth=rollout.depth,
         query=bounds.row,
         diagonal=diagonal_mass(rollout),
         bounds=bounds,
         share=share,
-        depth_for_share=_depth_for_share(rollout, bounds.row, share, tail, depth_limit),
-        depth_limit=depth_limit,
+        depth_for_share=found.depth,
+        never=found.never,
+        depth_limit=limit,
+        continuation="constant" if endless is None else "schedule",
         tail_mixing=tail,
         continuous=continuous_limit(rollout, query=bounds.row),
     )
 
 
 def _curve(rollout: Rollout, row: int) -> DepthCurve:
-    profiles = np.asarray(rollout.depth_profiles(row))
-    positions = np.arange(rollout.n, dtype=np.float64)
-    return DepthCurve(profiles[:, 0].copy(), profiles[:, row].copy(), profiles @ positions)
-
-
-def _depth_for_share(
-    rollout: Rollout, row: int, share: float, tail: float, limit: int
-) -> int | None:
-    """Return the first depth with P[row, 0] >= share, the last layers' mixing continued."""
-    column = np.zeros(rollout.n)
-    column[0] = 1.0
-    depth = 0
-    for kernel, mixing in layer_pairs(rollout):
-        column = (1.0 - mixing) * column + mixing * kernel.matvec(column)
-        depth += 1
-        if column[row] >= share:
-            return depth
-    top = layer_kernels(rollout)[-1]
-    while depth < limit and tail > 0.0:
-        column = (1.0 - tail) * column + tail * top.matvec(column)
-        depth += 1
-        if column[row] >= share:
-            return depth
-    return None
+    """Follow the columns of token 0, of the query and of the positions upwards."""
+    n, depth = rollout.n, rollout.depth
+    kernels, values = layer_kernels(rollout), np.asarray(rollout.schedule.values)
+    columns = np.stack([np.arange(n) == 0, np.arange(n) == row, np.arange(n)]).astype(np.float64)
+    figures = np.empty((depth + 1, 3))
+    figures[0] = columns[:, row]
+    for t in range(depth):
+        mixed = values[t]
+        if np.any(mixed):
+            product = np.stack([kernels[t].matvec(column) for column in columns])
+            columns = (1.0 - mixed) * columns + mixed * product
+            # Products with denormal numbers are slow.
+            columns[columns < SMALLEST] = 0.0
+        figures[t + 1] = columns[:, row]
+    first, last, mean = figures.T.copy()
+    return DepthCurve(first, last, mean)

@@ -147,7 +147,10 @@ def _causal(cycle: tuple[Kernel, ...], schedule: InfiniteSchedule) -> InfiniteDe
     diverges = np.asarray((moved > 0.0).any(axis=0) & schedule.sum_diverges)
     diagonal = np.ones(moved.shape[1])
     surely = np.zeros(moved.shape[1], dtype=bool)
-    ones = schedule.values(schedule.head_length() + len(cycle)) == 1.0
+    # Rules do not increase, so a rule that reaches one does so in its first layers; where the sum
+    # diverges every row that moves is settled already.
+    count = 0 if schedule.sum_diverges else schedule.head_length() + len(cycle)
+    ones = schedule.values(count) == 1.0
     for c, x in enumerate(moved):
         diagonal *= schedule.thinned_product(x, offset=c, step=len(cycle))
         surely |= (x == 1.0) & bool(ones[c :: len(cycle)].any())

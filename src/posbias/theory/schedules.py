@@ -18,6 +18,7 @@ Rule = Literal["constant", "power", "exponential"]
 
 _SMALL_MIXING = 1.0 / 64.0
 _LONGEST_HEAD = 2_000_000
+_STEEP = 100.0
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,9 @@ class InfiniteSchedule:
         if self.scale == 0.0:
             return start
         if self.rule == "power" and self.exponent > 0.0:
-            depth = int(np.ceil((self.scale / _SMALL_MIXING) ** (1.0 / self.exponent)))
+            log_depth = np.log(max(self.scale / _SMALL_MIXING, 1.0)) / self.exponent
+            # Beyond e^100 layers the number itself may not fit a float.
+            depth = int(np.ceil(np.exp(min(log_depth, 100.0)) * (1.0 - 1e-12)))
         elif self.rule == "exponential":
             ratio = np.log(max(self.scale / _SMALL_MIXING, 1.0))
             depth = int(np.ceil(ratio / -np.log(self.exponent))) + 1 if self.exponent else 1
@@ -188,8 +191,8 @@ class InfiniteSchedule:
             depth = 0
         if depth > _LONGEST_HEAD:
             raise InputError(
-                f"the schedule falls below 1/64 only after {depth} layers; "
-                f"at most {_LONGEST_HEAD} are summed explicitly"
+                f"the schedule falls below 1/64 only after {depth:.3g} layers; "
+                f"at most {_LONGEST_HEAD} are summed explicitly, give a faster decay"
             )
         return max(start, depth, 64)
 
@@ -215,6 +218,12 @@ class InfiniteSchedule:
         order = k * self.exponent
         if self.rule == "constant" or order <= 1.0:
             return float("inf")
+        if order > _STEEP:
+            # The terms fall so fast that zeta and the power of `step` may leave the range of a
+            # float although their product does not; a few terms are the whole sum.
+            first = start / step + 1.0
+            terms = start + step * np.arange(1.0, 65.0 + np.ceil(0.5 * first))
+            return float((self.rule_values(terms) ** k).sum())
         return float((self.scale / step**self.exponent) ** k * zeta(order, start / step + 1.0))
 
     def product(self, moved: ArrayLike) -> Vector:
@@ -236,13 +245,13 @@ class InfiniteSchedule:
             If more than two million layers must be multiplied explicitly.
         """
         x = np.asarray(moved, dtype=np.float64)
+        if self.sum_diverges:
+            return np.where(x == 0.0, 1.0, 0.0)
         result = np.ones(x.shape)
         head = self.head_length()
         head += (offset - head) % step
         for value in self.values(head)[offset::step]:
             result *= 1.0 - value * x
-        if self.sum_diverges:
-            return np.where(x == 0.0, 1.0, 0.0)
         exponent = np.zeros(x.shape)
         for k in range(1, 40):
             # t runs over offset + 1 + step s, that is from head + 1 on in steps of `step`.
@@ -273,10 +282,25 @@ class InfiniteSchedule:
                 f"{max(1, len(self.first))} explicit ones are required"
             )
         head = float(np.prod(1.0 - moved * self.values(depth)))
-        tail = self._tail_sum_upper(depth)
+        lower = head * self.tail_product_lower(depth, moved=moved)
+        return TailCertificate(head, self._tail_sum_upper(depth), lower, float(self.product(moved)))
+
+    def tail_product_lower(self, depth: int, *, moved: float = 1.0) -> float:
+        """Return a lower bound of prod over t > depth of 1 - moved lambda_t.
+
+        Parameters
+        ----------
+        depth : int
+            At least the number of explicit first values.
+        moved : float
+            In [0, 1].
+        """
         following = moved * float(self.rule_values(np.array(depth + 1.0)))
-        lower = head * float(np.exp(-moved * tail / (1.0 - following))) if following < 1.0 else 0.0
-        return TailCertificate(head, tail, lower, float(self.product(moved)))
+        if following >= 1.0:
+            return 0.0
+        if moved == 0.0:
+            return 1.0
+        return float(np.exp(-moved * self._tail_sum_upper(depth) / (1.0 - following)))
 
     def _tail_sum_upper(self, depth: int) -> float:
         """Return an upper bound of the sum beyond `depth`, by the integral test for powers."""
@@ -289,7 +313,7 @@ class InfiniteSchedule:
     def rule_values(self, t: Vector) -> Vector:
         """Return the rule alone at t >= 1, without the explicit first values."""
         if self.rule == "power":
-            return np.asarray(self.scale / t**self.exponent)
+            return np.asarray(self.scale * t**-self.exponent)
         if self.rule == "exponential":
             return np.asarray(self.scale * self.exponent ** (t - 1.0))
         return np.full(np.shape(t), float(self.scale))
