@@ -170,3 +170,39 @@ def test_depth_names_the_layer_that_looks_ahead(
     line = failed(["depth", source], capsys)
     assert "layer 3" in line
     assert "prefix_lm" in line
+
+
+@pytest.mark.parametrize("below", ["same", "causal"])
+def test_forces_say_that_an_inserted_layer_looks_ahead(
+    below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    causal = SPEC["layers"][0]  # type: ignore[index]
+    ahead = {**causal, "mask": {"type": "prefix_lm", "prefix": 3}}
+    source = written(tmp_path, layers=[ahead if below == "same" else causal] * 3 + [ahead])
+    document = json.loads(printed(["forces", source, "--json"], capsys))
+    depth = document["forces"][0]
+    assert depth["force"] == "depth"
+    found = {h["name"]: h for h in depth["verdict"]["hypotheses"]}
+    assert found["inserted layers are causal"]["holds"] is False
+    assert "to later positions" in found["inserted layers are causal"]["detail"]
+    out = printed(["forces", source], capsys)
+    reason = next(line for line in out.splitlines() if line.startswith("depth: not guaranteed"))
+    assert "of the rollout" in reason
+    assert " a " not in reason.replace(" a layer", "")
+    assert " b" not in reason.replace(" be ", " ").replace(" by ", " ")
+
+
+def test_forces_have_one_name_each(spec_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(printed(["forces", spec_file, "--json"], capsys))
+    out = printed(["forces", spec_file], capsys)
+    shown = [line.split()[0] for line in out.splitlines() if " T" in line and "+" in line]
+    assert shown == [entry["force"] for entry in document["forces"]]
+    assert "earlier than the rollout" in document["forces"][0]["verdict"]["claim"]
+
+
+def test_a_strength_of_one_is_named_alone(
+    spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = failed(["forces", spec_file, "--strength", "1"], capsys)
+    assert "the strength is 1;" in line
+    assert "query" not in line

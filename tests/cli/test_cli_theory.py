@@ -47,9 +47,9 @@ def test_forces_table_names_the_theorems(
     assert main(["forces", spec_file]) == 0
     out = capsys.readouterr().out
     for name, direction in {
-        "mask depth": "earlier",
-        "residual path": "later",
-        "position encoding": "later",
+        "depth": "earlier",
+        "residual": "later",
+        "position": "later",
         "content": "later",
     }.items():
         row = next(line for line in out.splitlines() if line.strip().startswith(name))

@@ -24,13 +24,6 @@ Strength = Annotated[
     ),
 ]
 
-_NAMES = {
-    "depth": "mask depth",
-    "residual": "residual path",
-    "position": "position encoding",
-    "content": "content",
-}
-
 
 def forces(  # noqa: PLR0913  one parameter per option
     source: Source,
@@ -74,11 +67,9 @@ def _show(report: ForcesReport) -> None:
     for effect in report.effects:
         guarantee = effect.guarantee
         if guarantee.startswith("not "):
-            reasons.append(f"{_NAMES[effect.name]}: {guarantee if effect.applies else effect.note}")
+            reasons.append(f"{effect.name}: {guarantee if effect.applies else effect.note}")
             guarantee = "-"
-        rows.append(
-            [_NAMES[effect.name], *_cells(effect.strengthened), *_cells(effect.removed), guarantee]
-        )
+        rows.append([effect.name, *_cells(effect.strengthened), *_cells(effect.removed), guarantee])
     title = f"Forces on the profile of position {report.query}"
     show_table(plain_table(headers, rows, title=title))
     for reason in reasons:

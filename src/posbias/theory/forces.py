@@ -188,11 +188,10 @@ def forces(
     [('depth', 'earlier', 'T1'), ('residual', 'later', 'T2'), ('position', 'later', 'T3'),
      ('content', 'later', 'T4')]
     """
-    if not 0.0 < strength < 1.0 or not -rollout.n <= query < rollout.n:
-        raise InputError(
-            f"strength {strength:g} and query {query} were given; a strength in (0, 1) and a row "
-            f"of 0..{rollout.n - 1} are required"
-        )
+    if not 0.0 < strength < 1.0:
+        raise InputError(f"the strength is {strength:g}; a number between 0 and 1 is required")
+    if not -rollout.n <= query < rollout.n:
+        raise InputError(f"the query is {query}; a position in 0..{rollout.n - 1} is required")
     work = _Workbench(rollout, query % rollout.n)
     other = work if structured is None else _Workbench(structured, query % structured.n)
     return ForcesReport(
@@ -222,10 +221,15 @@ class _Workbench:
 
     def verdict(self, changed: Rollout) -> OrderVerdict:
         """Return the guaranteed direction, or the one that the mean positions show."""
-        earlier = compare_rollouts(changed, self.rollout, row=self.row, cache=self.cache)
+        names = ("the rollout with the force strengthened", "the rollout as given")
+        earlier = compare_rollouts(
+            changed, self.rollout, row=self.row, cache=self.cache, labels=names
+        )
         if earlier.guaranteed and earlier.order.direction != "neither":
             return earlier
-        later = compare_rollouts(self.rollout, changed, row=self.row, cache=self.cache)
+        later = compare_rollouts(
+            self.rollout, changed, row=self.row, cache=self.cache, labels=names[::-1]
+        )
         if later.guaranteed:
             return later
         return earlier if earlier.order.mean_first < earlier.order.mean_second else later

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ def compare_rollouts(
     row: int = -1,
     tolerance: float = ORDER_TOLERANCE,
     cache: TransitionCache | None = None,
+    labels: tuple[str, str] = ("a", "b"),
 ) -> OrderVerdict:
     """Check the claim "the profile of a is earlier than the profile of b".
 
@@ -75,6 +76,8 @@ def compare_rollouts(
         Numeric violations up to this size count as rounding.
     cache : TransitionCache, optional
         What is known about kernels, kept between calls on rollouts that share some.
+    labels : pair of str
+        What the texts of the verdict call the two rollouts.
 
     Returns
     -------
@@ -108,9 +111,10 @@ def compare_rollouts(
     first, second = (Transitions(x, size, cache=cache) for x in (a, b))
     changes = _changes(first, second)
     tries = (_shared_kernel_route, _shared_jump_route, _monotone_route)
-    hypotheses, suffix = _first_success(tries, first, second)
+    found, suffix = _first_success(tries, first, second)
+    hypotheses = tuple(_labelled(hypothesis, labels) for hypothesis in found)
     return OrderVerdict(
-        claim="a is earlier than b",
+        claim=f"{labels[0]} is earlier than {labels[1]}",
         theorem=f"{changes}{suffix}",
         source=POSBIAS,
         hypotheses=hypotheses,
@@ -121,6 +125,14 @@ def compare_rollouts(
         row=query,
         order=order,
     )
+
+
+def _labelled(hypothesis: Hypothesis, labels: tuple[str, str]) -> Hypothesis:
+    """Fill the names of the rollouts into the texts."""
+    name, detail = (
+        text.format(a=labels[0], b=labels[1]) for text in (hypothesis.name, hypothesis.detail)
+    )
+    return replace(hypothesis, name=name, detail=detail)
 
 
 Hypotheses = tuple[Hypothesis, ...]
@@ -175,7 +187,7 @@ def _shared_kernel_route(a: Transitions, b: Transitions) -> tuple[Hypotheses, st
     more, less = (np.pad(x, (0, size - x.size), constant_values=1.0) for x in (more, less))
     gap = float((less - more).min())
     steps = Hypothesis(
-        "a takes stochastically more attention steps", gap >= -EXACT, f"smallest slack {gap:.3g}"
+        "{a} takes stochastically more attention steps", gap >= -EXACT, f"smallest slack {gap:.3g}"
     )
     return (causal, shared, scalar, steps), suffix
 
@@ -194,8 +206,8 @@ def _shared_jump_route(a: Transitions, b: Transitions) -> tuple[Hypotheses, str]
     for t in reversed(range(a.depth)):
         if unmatched and (a.leaving(t) >= unmatched[-1] - EXACT).all():
             unmatched.pop()
-    name = "every layer of b has a layer of a, in order, with h at least as large"
-    moves = Hypothesis(name, not unmatched, f"{len(unmatched)} layers of b have none")
+    name = "every layer of {b} has a layer of {a}, in order, with h at least as large"
+    moves = Hypothesis(name, not unmatched, f"{len(unmatched)} layers of {{b}} have none")
     return (causal, shared, moves), suffix
 
 
@@ -205,7 +217,7 @@ def _shares_kernel(a: Transitions, b: Transitions) -> Hypothesis:
     moving = _moving_layers(a, b)
     for x, t in moving[1:]:
         if not x.has_kernel(t, *moving[0]):
-            return Hypothesis(name, False, f"layer {t + 1} of {'a' if x is a else 'b'} differs")
+            return Hypothesis(name, False, f"layer {t + 1} of {'{a}' if x is a else '{b}'} differs")
     return Hypothesis(name, True)
 
 
@@ -220,14 +232,14 @@ def _shares_jumps(a: Transitions, b: Transitions) -> Hypothesis:
     # The last row settles most negative answers without the matrices.
     last = [x.jump_row(t) for x, t in (moving[0], moving[-1])] if moving else []
     if last and np.any(np.abs(last[0] - last[1]) > EXACT):
-        return Hypothesis(name, False, "the first layer of a and the last of b differ")
+        return Hypothesis(name, False, "the first layer of {a} and the last of {b} differ")
     for x, t in moving:
         if id(x.kernels[t]) in seen:
             continue
         seen.add(id(x.kernels[t]))
         law = x.jump_law(t)
         if known is not None and np.any(np.abs(law - known) > EXACT):
-            return Hypothesis(name, False, f"layer {t + 1} of {'a' if x is a else 'b'} differs")
+            return Hypothesis(name, False, f"layer {t + 1} of {'{a}' if x is a else '{b}'} differs")
         known = law if known is None else np.where(np.isnan(known), law, known)
     return Hypothesis(name, True)
 
@@ -245,14 +257,13 @@ def _monotone_route(a: Transitions, b: Transitions) -> tuple[Hypotheses, str]:
         layers_b.pop()
     extra = len(layers_a) - len(layers_b)
     room = Hypothesis(
-        "a has at least as many layers that move", extra >= 0, f"{-extra} more in b" * (extra < 0)
+        "{a} has at least as many layers that move",
+        extra >= 0,
+        f"{-extra} more in {{b}}" * (extra < 0),
     )
-    insertable = sum(a.kernels[t].is_causal for t in layers_a)
-    causal = Hypothesis("inserted layers are causal", extra <= insertable)
-    if not (room.holds and causal.holds):
-        return (room, causal), ""
-    found = _Matching(a, b, layers_a, layers_b).find()
-    return (room, causal, *found), ""
+    if not room.holds:
+        return (room,), ""
+    return (room, *_Matching(a, b, layers_a, layers_b).find()), ""
 
 
 class _Matching:
@@ -269,22 +280,46 @@ class _Matching:
         self.layers_a, self.layers_b = layers_a, layers_b
 
     def find(self) -> Hypotheses:
-        """Return the two hypotheses on row order and monotonicity for the best matching."""
-        ordered = self._reaches(self._is_ordered)
-        complete = ordered and self._reaches(self._is_good)
+        """Return the hypotheses on insertions, row order and monotonicity for the best matching.
+
+        A matching that inserts layers which look ahead is no matching, but it tells what fails.
+        """
+        strictly = self._reaches(self._is_ordered)
+        ordered = strictly or self._reaches(self._is_ordered, any_insertion=True)
+        complete = strictly and self._reaches(self._is_good)
+        causal = Hypothesis(
+            "inserted layers are causal",
+            strictly or not self._insertable_ahead(),
+            "" if strictly else self._insertable_ahead(),
+        )
         order = Hypothesis(
-            "every matched layer is earlier in a, row by row",
+            "every matched layer is earlier in {a}, row by row",
             ordered,
             "" if ordered else self._first_unordered(),
         )
+        if not strictly:
+            return tuple(h for h in (causal, order) if h.detail or h.holds)
         monotone = Hypothesis(
-            "every layer below the topmost change is monotone in a or in b",
+            "every layer below the topmost change is monotone in {a} or in {b}",
             complete,
-            "" if complete else self._first_not_monotone() if ordered else "no matching found",
+            "" if complete else self._first_not_monotone(),
         )
-        return order, monotone
+        return causal, order, monotone
 
-    def _reaches(self, allowed: Callable[[int, int], bool]) -> bool:
+    def _insertable_ahead(self) -> str:
+        """Name the layers that may have to be inserted and look ahead, if there are any."""
+        if len(self.layers_a) == len(self.layers_b):
+            return ""
+        ahead = [t + 1 for t in self.layers_a if not self.a.kernels[t].is_causal]
+        if not ahead:
+            return ""
+        many = f"layers {', '.join(map(str, ahead[:4]))}{', ...' if len(ahead) > 4 else ''}"
+        which = (
+            f"{many} of {{a}} attend" if len(ahead) > 1 else f"layer {ahead[0]} of {{a}} attends"
+        )
+        return f"{which} to later positions"
+
+    def _reaches(self, allowed: Callable[[int, int], bool], *, any_insertion: bool = False) -> bool:
         """Whether all of b can be matched, over the band of possible insertions."""
         x_top, y_top = len(self.layers_a), len(self.layers_b)
         extra = x_top - y_top
@@ -297,7 +332,7 @@ class _Matching:
             if (x, y) in seen:
                 continue
             seen.add((x, y))
-            if x < y + extra and self.a.kernels[self.layers_a[x]].is_causal:
+            if x < y + extra and (any_insertion or self.a.kernels[self.layers_a[x]].is_causal):
                 open_ends.append((x + 1, y))
             # Tried first: layers that did not change match at no cost.
             if y < y_top and x < x_top and allowed(x, y):
@@ -316,10 +351,10 @@ class _Matching:
         if not (self.a.fits and self.b.fits):
             return "not checked: the matrices of this length do not fit; restrict n"
         if len(self.layers_a) != len(self.layers_b):
-            return "no layers of a can be matched with those of b"
+            return "no layers of {a} can be matched with those of {b}"
         bad = next(x for x in range(len(self.layers_a)) if not self._is_ordered(x, x))
         return f"layer {self.layers_a[bad] + 1} is not"
 
     def _first_not_monotone(self) -> str:
         bad = next((s for s in self.layers_b if not self.b.is_monotone(s)), None)
-        return "a layer of a is not" if bad is None else f"layer {bad + 1} of b is not"
+        return "a layer of {a} is not" if bad is None else f"layer {bad + 1} of {{b}} is not"
