@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -236,7 +237,7 @@ def load_measured(measured: Measured, column: str | None = None) -> Profile:
     """
     if isinstance(measured, (str, PathLike)):
         path = Path(measured)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             return _choose_column(path, column)
         measured = Measurement.open(path)
     if column is not None:
@@ -307,7 +308,7 @@ def _load_paths(paths: Sequence[Path], estimator: str | None) -> Mapping[str, Pr
 
 
 def _load_path(path: Path, estimator: str | None) -> Mapping[str, Profile]:
-    if path.is_dir():
+    if os.path.isdir(path):
         return predict(path, estimator=estimator)
     if not _holds_profiles(path):
         return predict(path)
@@ -320,7 +321,7 @@ def _holds_profiles(path: Path) -> bool:
     """Return whether a file holds profiles rather than a spec, from its ending and format key."""
     if path.suffix.lower() == ".csv":
         return True
-    if path.suffix.lower() != ".json" or not path.is_file():
+    if path.suffix.lower() != ".json" or not os.path.isfile(path):
         return False
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))

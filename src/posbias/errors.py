@@ -18,7 +18,16 @@ __all__ = [
     "SpecError",
     "TextError",
     "UnsupportedModelError",
+    "shown",
 ]
+
+_SHOWN = 200
+
+
+def shown(name: object) -> str:
+    """Return a name for a message, its middle left out if it is as long as a text."""
+    text = " ".join(str(name).split()) or repr(str(name))
+    return text if len(text) <= _SHOWN else f"{text[:60]}...{text[-20:]}"
 
 
 class PosbiasError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from posbias.errors import InputError
+from posbias.errors import InputError, SpecError, shown
 from posbias.measurement import Measurement
-from posbias.measurement.store import PROFILES_FILE, RUN_FOLDER
+from posbias.measurement.store import PROFILES_FILE, RUN_FOLDER, is_measurement
 from posbias.profile import Profile, ProfileSet
 from posbias.profile_files import read_profiles
 from posbias.rollout import MixingSchedule, Rollout
@@ -158,9 +159,29 @@ def load_source(path: str | PathLike[str]) -> Measurement | Spec:
     ArtifactError
         If a measurement is damaged.
     SpecError
-        If a file is no spec.
+        If a file is no spec, or nothing is there.
+    InputError
+        If it is a model that has not been measured.
     """
-    return Measurement.open(path) if Path(path).is_dir() else load_spec(Path(path))
+    if not os.fspath(path):
+        raise InputError("the name of the source is empty; a measurement or a spec is required")
+    if not os.path.lexists(path):
+        raise SpecError(
+            f"{shown(path)} does not exist; a measurement directory or a spec is required"
+        )
+    if not os.path.isdir(path):
+        return load_spec(Path(path))
+    _refuse_model(Path(path))
+    return Measurement.open(path)
+
+
+def _refuse_model(folder: Path) -> None:
+    config = folder / "config.json"
+    if config.is_file() and not (is_measurement(folder) or is_measurement(folder / RUN_FOLDER)):
+        raise InputError(
+            f"{folder} is a model; measure it first (posbias measure), or predict from its "
+            f"architecture with assumed coefficients: {config} and a schedule (--mixing)"
+        )
 
 
 def recorded_estimator(path: str | PathLike[str] | None) -> str | None:
@@ -173,7 +194,7 @@ def recorded_estimator(path: str | PathLike[str] | None) -> str | None:
     ProfileError
         If the profiles are damaged.
     """
-    if path is None or not (Path(path) / RUN_FOLDER).is_dir():
+    if path is None or not os.path.isdir(Path(path) / RUN_FOLDER):
         return None
     file = Path(path) / PROFILES_FILE
     if not file.is_file():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.atomic import atomic_write_text
-from posbias.errors import ProfileError
+from posbias.errors import ProfileError, shown
 from posbias.profile import Profile, ProfileSet
 
 __all__ = ["read_profiles", "to_csv", "to_json", "write_csv", "write_json"]
@@ -47,8 +47,13 @@ def read_profiles(path: str | Path) -> ProfileSet:
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"cannot read profiles from {file}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ProfileError(
+            f"{shown(file)} is no UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ProfileError(f"cannot read profiles from {shown(file)}: {reason}") from error
     if file.suffix.lower() == ".json":
         return _parse_json(text, file)
     return _parse_csv(text, file)

@@ -331,7 +331,7 @@ def test_a_model_that_cannot_be_measured_is_refused_before_its_weights_are_read(
         ("some/deep/path", "no such file or folder"),
         (Path("nothing"), "no such file or folder"),
         ("not a name!", "names no model"),
-        ("", "names no model"),
+        ("", "name of the model is empty"),
         ("package:", "names no Python package"),
         ("package:no-such-package", "Install it: pip install no-such-package"),
         ("package:json", "holds 0 files *.gguf"),

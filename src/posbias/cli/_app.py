@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from posbias.cli._options import Debug, JsonCommand
+from posbias.cli._options import Command, Debug, JsonCommand
 from posbias.cli.compare import compare
 from posbias.cli.depth import depth
 from posbias.cli.forces import forces
@@ -33,7 +32,7 @@ app = typer.Typer(
 )
 
 
-def _add(command: Callable[..., None], cls: type[TyperCommand] = TyperCommand) -> None:
+def _add(command: Callable[..., None], cls: type[Command] = Command) -> None:
     """Add a command; its docstring is the help, each paragraph one line for any width."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     app.command(cls=cls, help="\n\n".join(" ".join(p.split()) for p in paragraphs))(command)

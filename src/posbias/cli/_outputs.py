@@ -41,8 +41,6 @@ def check_outputs(*targets: str | Path | None, overwrite: bool, figure: Path | N
     OutputExistsError
         If one exists and `overwrite` is false.
     """
-    from posbias.atomic import refuse_existing
-
     named = [target for target in (*targets, figure) if target is not None]
     if sum(str(target) == STDOUT for target in named) > 1:
         raise InputError("two outputs go to standard output; give one of them a file name")
@@ -51,8 +49,10 @@ def check_outputs(*targets: str | Path | None, overwrite: bool, figure: Path | N
 
         check_figure_path(figure)
     for target in named:
-        if str(target) != STDOUT and not overwrite:
-            refuse_existing(target)
+        if str(target) != STDOUT and not overwrite and os.path.lexists(target):
+            raise OutputExistsError(
+                f"{target} exists already; choose another name, or replace it with --overwrite"
+            )
 
 
 def check_result_files(
@@ -139,7 +139,7 @@ def _is_part_of(target: Path, source: Path) -> bool:
     """Whether an existing file is `source`, or lies in the folder `source`."""
     if _is_same(target, source):
         return True
-    inside = source.is_dir() and os.path.lexists(target)
+    inside = os.path.isdir(source) and os.path.lexists(target)
     return inside and source.resolve() in target.resolve().parents
 
 

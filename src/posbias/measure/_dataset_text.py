@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,10 @@ def _open(name: str, split: str) -> Any:
             "Install it: pip install 'posbias[datasets]'"
         ) from error
     # A folder may have a colon in its name.
-    dataset, _, config = (name, "", "") if Path(name).is_dir() else name.partition(":")
+    dataset, _, config = (name, "", "") if os.path.isdir(name) else name.partition(":")
     if not dataset:
         raise TextError("datasets: lacks a name; write datasets:NAME or datasets:NAME:CONFIG")
-    if not Path(dataset).is_dir() and not is_hub_reachable():
+    if not os.path.isdir(dataset) and not is_hub_reachable():
         raise TextError(
             f"cannot read datasets:{name}: no such folder here, and the hub cannot be reached. "
             "Check the name or the connection, or give a folder written by Dataset.save_to_disk"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from posbias.errors import TextError
+from posbias.errors import TextError, shown
 from posbias.measure._dataset_text import iterate_dataset
 
 __all__ = ["DATASET_DOCUMENTS", "DEFAULT_FIELD", "EMBEDDED_TEXT", "TextCollection", "read_text"]
@@ -132,6 +132,8 @@ def read_text(
     """
     _check_max_documents(max_documents)
     name = os.fspath(source)
+    if not name:
+        raise TextError("the name of the text is empty; a file, a folder or a data set is required")
     if name.startswith(_DATASET_PREFIX):
         limit = DATASET_DOCUMENTS if max_documents is None else max_documents
         rows = iterate_dataset(
@@ -142,7 +144,7 @@ def read_text(
         return TextCollection(_take(rows, limit), _describe(name, field, split, limit))
     if split is not None:
         raise TextError(f"split {split!r} was given for {name}; only data sets have splits")
-    path = _SAMPLE if name == EMBEDDED_TEXT else Path(name).expanduser()
+    path = _SAMPLE if name == EMBEDDED_TEXT else Path(os.path.expanduser(name))
     files = _text_files(path, name)
     if field is not None and not any(file.suffix in _JSONL_SUFFIXES for file in files):
         raise TextError(
@@ -177,15 +179,17 @@ def _describe(name: str, field: str | None, split: str | None, limit: int | None
 
 def _text_files(path: Path, name: str) -> list[Path]:
     """Return the files to read, in an order that is the same on every platform."""
-    if path.is_dir():
+    if os.path.isdir(path):
         files = sorted(_walk(path), key=lambda file: file.relative_to(path).parts)
         if not files:
             raise TextError(f"the folder {name} holds no .txt or .jsonl file")
         return files
-    if not path.exists():
+    # Unlike `Path.exists`, false for a whole text, which is too long to be a name.
+    if not os.path.exists(path):
         raise TextError(
-            f"no text at {name}: no such file or folder. Give a .txt or .jsonl file, a folder, "
-            f"datasets:NAME[:CONFIG], or {EMBEDDED_TEXT}"
+            f"no text at {shown(name)}: no such file or folder. Give a .txt or .jsonl file, a "
+            f"folder, datasets:NAME[:CONFIG], or {EMBEDDED_TEXT}; a string names a source, "
+            "documents themselves go in a list: [document, ...]"
         )
     if path.suffix.lower() not in _PLAIN_SUFFIXES | _JSONL_SUFFIXES:
         raise TextError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from posbias.atomic import atomic_directory
-from posbias.errors import ArtifactError
+from posbias.errors import ArtifactError, shown
 from posbias.measurement._arrays import check_array, check_layout, check_names
 from posbias.measurement._manifest import check_manifest, check_version
 from posbias.measurement.schema import Dimensions, in_order
@@ -118,7 +119,7 @@ class StoredArrays(Mapping[str, NDArray[Any]]):
 
 def is_measurement(path: str | PathLike[str]) -> bool:
     """Return whether `path` is a directory with a manifest, i.e. meant to be a measurement."""
-    return (Path(path) / MANIFEST_FILE).is_file()
+    return os.path.isfile(Path(path) / MANIFEST_FILE)
 
 
 def read(path: str | PathLike[str]) -> Stored:
@@ -132,6 +133,8 @@ def read(path: str | PathLike[str]) -> Stored:
         If a file is missing, truncated, edited, or of another version; in one line that names
         the path.
     """
+    if not os.fspath(path):
+        raise ArtifactError("the name of the measurement is empty; a directory is required")
     folder = _within_run(Path(path))
     try:
         manifest, layout, sha256 = _read_manifest(folder)
@@ -142,7 +145,7 @@ def read(path: str | PathLike[str]) -> Stored:
         arrays = StoredArrays(arrays_file, dimensions, manifest["model"]["layer_windows"])
         _check_layout(arrays.layout(), layout, dimensions)
     except ArtifactError as error:
-        raise ArtifactError(f"{folder}: {error}") from error
+        raise ArtifactError(f"{shown(folder)}: {error}") from error
     except OSError as error:
         raise ArtifactError(
             f"{folder}: cannot be read ({error.strerror}); check path and rights"
@@ -195,7 +198,7 @@ def _save_arrays(arrays: Mapping[str, NDArray[Any]], target: Path) -> None:
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return the manifest, the layout of the arrays and the SHA-256 of their file."""
-    if not folder.exists():
+    if not os.path.exists(folder):
         raise ArtifactError("there is no such directory; give the directory that measure wrote")
     if not folder.is_dir():
         raise ArtifactError(

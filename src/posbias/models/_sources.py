@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posbias.errors import ModelError
+from posbias.errors import ModelError, shown
 
 __all__ = ["DEFAULT_MODEL", "ModelSource", "embedded_models", "resolve_source"]
 
@@ -59,25 +59,27 @@ def resolve_source(model: str | os.PathLike[str], *, gguf_file: str | None = Non
         name cannot be a hub id.
     """
     name = os.fspath(model)
+    if not name:
+        raise ModelError(f"the name of the model is empty; give a folder, a hub id or {_known()}")
     if name.startswith(_EMBEDDED_PREFIX):
         return _embedded(name, gguf_file)
     if name.startswith(_PACKAGE_PREFIX):
         return _gguf(name, _package_file(name, gguf_file))
-    path = Path(name).expanduser()
-    # The empty name would be the current folder.
-    if name and path.is_dir():
+    path = Path(os.path.expanduser(name))
+    # Unlike those of `Path`, these are false for what is too long to be a name.
+    if os.path.isdir(path):
         return _directory(name, path, gguf_file)
-    if name and path.exists():
+    if os.path.exists(path):
         return _file(name, path, gguf_file)
     if isinstance(model, os.PathLike) or _looks_like_path(name):
         raise ModelError(
-            f"no model at {name}: no such file or folder. Give a folder with config.json and "
-            f"weights, a .gguf file, a hub id, or an embedded model: {_known()}"
+            f"no model at {shown(name)}: no such file or folder. Give a folder with config.json "
+            f"and weights, a .gguf file, a hub id, or an embedded model: {_known()}"
         )
     if not _HUB_ID.fullmatch(name):
         raise ModelError(
-            f"{name!r} names no model: no such file or folder, and a hub id is NAME or OWNER/NAME "
-            f"of letters, digits, '-', '_' and '.'. Embedded models: {_known()}"
+            f"'{shown(name)}' names no model: no such file or folder, and a hub id is NAME or "
+            f"OWNER/NAME of letters, digits, '-', '_' and '.'. Embedded models: {_known()}"
         )
     return ModelSource(name, "hub", name, gguf_file)
 

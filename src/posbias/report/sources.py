@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from posbias.errors import InputError
+from posbias.errors import InputError, shown
 from posbias.measurement import Measurement
 from posbias.predict import DEFAULT_ESTIMATOR, recorded_estimator
 
@@ -25,11 +26,11 @@ def open_source(path: str | PathLike[str]) -> Measurement:
         If the measurement is damaged.
     """
     folder = Path(path)
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
+    if not os.path.isdir(folder):
+        what = "is a file" if os.path.exists(folder) else "does not exist"
         raise InputError(
-            f"{folder} {what}; a report needs the directory of a measurement, as posbias run or "
-            "posbias measure writes it"
+            f"{shown(folder)} {what}; a report needs the directory of a measurement, as posbias "
+            "run or posbias measure writes it"
         )
     return Measurement.open(folder)
 

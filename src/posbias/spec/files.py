@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.atomic import atomic_write_text
-from posbias.errors import SpecError
+from posbias.errors import SpecError, shown
 from posbias.spec._document import one_line
 from posbias.spec._yaml import dump_yaml, parse_yaml
 from posbias.spec.huggingface import is_config, parse_config
@@ -41,7 +41,7 @@ def load_spec(path: str | Path) -> Spec:
     except OSError as error:
         reason = error.strerror or error
         raise SpecError(
-            f"cannot read the spec {file}: {reason}; give the path of a file"
+            f"cannot read the spec {shown(file)}: {reason}; give the path of a file"
         ) from error
     except ValueError as error:
         raise SpecError(f"cannot read the spec {str(file)!r}: it is no UTF-8 text") from error
