@@ -63,9 +63,11 @@ def same_arrays(first: Measurement, second: Measurement) -> bool:
     return all(np.array_equal(first.arrays[name], second.arrays[name]) for name in first.arrays)
 
 
-def interrupt(model: Any, ids: np.ndarray, out: Path, *, after: int, every: int = 1) -> None:
+def interrupt(model: Any, ids: np.ndarray, out: Path, *, after: int, every: int = 1) -> int | None:
+    """Stop a run in the middle and return how many windows its checkpoint holds."""
     with pytest.raises(StopError), PartialRun(out, every=every) as partial:
         measure(model, ids, partial=partial, progress=stop_after(after), **OPTIONS)
+    return partial.saved
 
 
 @pytest.mark.parametrize(
@@ -75,12 +77,11 @@ def test_a_continued_run_gives_the_same_bits(
     after: int, every: int, model: Any, ids: np.ndarray, whole: Measurement, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    interrupt(model, ids, out, after=after, every=every)
+    saved = interrupt(model, ids, out, after=after, every=every)
     assert (partial_directory(out) / STATE_FILE).exists()
     with PartialRun(out, resume=True) as partial:
         result = measure(model, ids, partial=partial, **OPTIONS)
-        assert partial.saved is not None
-        assert result.manifest["run"]["resumed_at"] == [partial.saved]
+        assert result.manifest["run"]["resumed_at"] == [saved]
         result.save(out)
     assert same_arrays(Measurement.open(out), whole)
     assert not partial_directory(out).exists()
@@ -95,6 +96,22 @@ def test_a_run_may_be_interrupted_again_and_again(
     with PartialRun(tmp_path / "a", resume=True) as partial:
         result = measure(model, ids, partial=partial, **OPTIONS)
     assert result.manifest["run"]["resumed_at"] == [2, 4, 6]
+    assert same_arrays(result, whole)
+
+
+def test_a_failure_after_the_last_window_loses_nothing(
+    model: Any, ids: np.ndarray, whole: Measurement, tmp_path: Path
+) -> None:
+    def fail() -> None:
+        with PartialRun(tmp_path / "a", every=100) as partial:
+            measure(model, ids, partial=partial, **OPTIONS)
+            raise StopError
+
+    with pytest.raises(StopError):
+        fail()
+    with PartialRun(tmp_path / "a", resume=True) as partial:
+        result = measure(model, ids, partial=partial, **OPTIONS)
+    assert result.manifest["run"]["resumed_at"] == [WINDOWS]
     assert same_arrays(result, whole)
 
 

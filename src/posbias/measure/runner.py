@@ -165,6 +165,9 @@ class _Run:
                 # Outside of the handler, so that the failed batch is not kept by its traceback.
                 self._back_off(state, failure)
         self._batch_size = state.batch_size
+        if self._partial is not None and self._partial.saved != state.done:
+            # What follows may fail too: the output may not fit on the disk.
+            self._save(self._partial, state)
         return state.finish()
 
     def describe(self, checked: CheckedModel) -> dict[str, Any]:
