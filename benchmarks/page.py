@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from scale import section
+
 HEAD = """# Benchmarks
 
 <!-- Written by benchmarks/run.py; do not edit. -->
@@ -21,18 +23,19 @@ def page(results: dict[str, Any]) -> str:
     if "measured" in results:
         parts.append(_measured(results["measured"]))
     if "measuring" in results:
-        parts.append(_measuring(results["measuring"]))
+        parts += [_measuring(results["measuring"]), section(results["measuring"])]
     return "\n".join(parts)
 
 
 def _machine(results: dict[str, Any]) -> str:
     machine = results["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["libraries"].items() if v)
+    loads = ", ".join(f"{part} {load}" for part, load in results["load"].items())
     kind = "A quick run: fewer repetitions, smaller sizes. " if results["quick"] else ""
     return (
         f"{kind}Machine: {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['memory_gb']} GB; Python {machine['python']}, {versions}. Load average when "
-        f"the run began: {machine['load_at_start']}. Medians of {results['runs']} runs.\n"
+        f"{machine['memory_gb']} GB; Python {machine['python']}, {versions}. Medians of "
+        f"{results['runs']} runs. Load average of the machine when each part began: {loads}.\n"
     )
 
 

@@ -1,7 +1,7 @@
 """Run the benchmarks: ``python benchmarks/run.py [--quick] [--part NAME ...] [--gemma SOURCE]``.
 
 Writes results.json beside this file and the page docs/benchmarks.md; a quick run only prints the
-page. Parts that were not run keep their earlier results, with the machine that they were taken on.
+page. Parts that were not run keep their earlier results, if those were taken on the same machine.
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ def main() -> None:
     runs = 3 if arguments.quick else arguments.runs
     results: dict[str, Any] = {"machine": machine(), "quick": arguments.quick, "runs": runs}
     if not arguments.quick and RESULTS.exists():
-        results = json.loads(RESULTS.read_text(encoding="utf-8")) | results
+        earlier = json.loads(RESULTS.read_text(encoding="utf-8"))
+        if earlier["machine"] == results["machine"]:
+            results = earlier | results
+    loads = results.setdefault("load", {})
     for part in arguments.part or PARTS:
         print(f"running {part}", file=sys.stderr, flush=True)
+        loads[part] = round(os.getloadavg()[0], 2)
         results[part] = _run(part, arguments, runs)
-    text = page(results)
+        if not arguments.quick:
+            # After each part, as all of them together take long.
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            PAGE.write_text(page(results), encoding="utf-8")
     if arguments.quick:
-        print(text)
-        return
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(text, encoding="utf-8")
+        print(page(results))
 
 
 def _run(part: str, arguments: argparse.Namespace, runs: int) -> Any:

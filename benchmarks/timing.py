@@ -83,7 +83,6 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "libraries": {name: _version(name) for name in LIBRARIES},
-        "load_at_start": round(os.getloadavg()[0], 2),
     }
 
 
