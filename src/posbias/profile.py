@@ -57,7 +57,8 @@ class Profile:
 
     def __post_init__(self) -> None:
         mass = _readonly_vector(self.mass, "mass")
-        total = float(mass.sum())
+        with np.errstate(over="ignore"):  # a sum beyond the range is refused as infinite
+            total = float(mass.sum())
         if abs(total - 1.0) > MASS_TOLERANCE:
             raise ProfileError(
                 f"the mass of profile {self.name!r} sums to {total:.6g}; it must sum to 1 within "
@@ -92,7 +93,8 @@ class Profile:
             If a score is negative or not finite, or all are zero.
         """
         values = _readonly_vector(scores, "scores")
-        total = float(values.sum())
+        with np.errstate(over="ignore"):
+            total = float(values.sum())
         if total <= 0.0 or not np.isfinite(total):
             raise ProfileError(f"scores sum to {total:g}; a positive finite sum is required")
         return cls(values / total, **kwargs)

@@ -206,3 +206,83 @@ def test_a_strength_of_one_is_named_alone(
     line = failed(["forces", spec_file, "--strength", "1"], capsys)
     assert "the strength is 1;" in line
     assert "query" not in line
+
+
+@pytest.mark.parametrize("value", ["0_3", "nan", "inf", "\u0660.\u0663", " 0.3", "0x1", "1e999"])
+def test_only_plain_decimal_numbers_are_numbers(
+    value: str, spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed(["predict", spec_file, "--mixing", f"constant:{value}"], capsys)
+    failed(["forces", spec_file, "--strength", value], capsys)
+    failed(["depth", spec_file, "--share", value], capsys)
+
+
+@pytest.mark.parametrize("value", ["1_0", "1e3", "abc", "8.0", "\u0668"])
+@pytest.mark.parametrize(("option", "name"), [("-n", "--length"), ("--query", "--query")])
+def test_whole_numbers_are_named_by_their_option(
+    option: str, name: str, value: str, spec_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = failed(["predict", spec_file, option, value], capsys)
+    assert line == f"posbias: error: {name} is {value!r}; a whole number is required\n"
+
+
+def test_huge_masses_are_refused_without_a_warning(
+    spec_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = tmp_path / "huge.csv"
+    huge.write_text("position,mass\n0,1e308\n1,1e308\n")
+    assert "sums to inf" in failed(["compare", huge, spec_file], capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"layers": [{"alibi": {"slopes": 0.5}}]}, "slopes is 0.5; a list of numbers is required"),
+        ({"layers": [{"alibi": {"slopes": [0.5, "0.5"]}}]}, "slopes[1] is '0.5'"),
+        ({"mixing": {"type": "custom", "values": [0.1, [0.2]]}}, "one per layer"),
+        ({"mixing": {"type": "custom", "values": [0.3, None]}}, "layer 2 is empty"),
+        ({"mixing": {"type": "constant"}}, "lacks the key 'value'"),
+        ({"mixing": {"type": "custom", "values": [0.3, 2, 0, 0]}}, "of layer 2 is 2"),
+        ({"length": None}, "length is empty"),
+        ({"depth": None}, "depth is empty"),
+        ({"layers": None}, "layers is empty"),
+        ({"posbias_spec": "1"}, "a number without quotes"),
+    ],
+)
+def test_messages_about_specs_say_what_to_write(
+    changes: dict[str, Any], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = failed(["predict", written(tmp_path, **changes)], capsys)
+    assert part in line
+    assert "None" not in line
+    assert "inhomogeneous" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "part", "absent"),
+    [
+        (["predict", "SPEC", "-v", "attention"], "'attention' is not one of", "Value error"),
+        (["predict", "SPEC", "--mixing", "constant:2"], "layer 1", "[0]"),
+        (["predict", "SPEC", "--json", "a.csv"], ".json", "unexpected"),
+        (["predict", "SPEC", "--csv", "SPEC.csv"], "--overwrite", "overwrite=True"),
+        (["predict", ""], "empty", "manifest"),
+        (["depth", "SPEC", "--schedule", "constant:1.2"], "layer 1 is 1.2", "first"),
+        (["depth", "SPEC", "--schedule", "exponential:0.3:1"], "rho of an exp", "a exp"),
+        (["compare", "latin.csv", "SPEC"], "is no UTF-8 text", "codec"),
+    ],
+)
+def test_messages_speak_about_what_was_typed(
+    words: list[str],
+    part: str,
+    absent: str,
+    spec_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(spec_file.parent)
+    Path("SPEC").write_text(spec_file.read_text())
+    Path("SPEC.csv").write_text("mine")
+    Path("latin.csv").write_bytes("position,maß\n0,0.5\n1,0.5\n".encode("latin-1"))
+    line = failed(list(words), capsys)
+    assert part in line
+    assert absent not in line

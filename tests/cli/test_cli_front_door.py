@@ -135,6 +135,22 @@ def test_interrupt_exits_130(
     assert capsys.readouterr().err == "posbias: interrupted\n"
 
 
+def test_interrupt_while_the_commands_are_loaded_exits_130() -> None:
+    program = """
+import sys
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "posbias.cli._main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from posbias.cli import main
+sys.exit(main(["--version"]))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "posbias: interrupted\n")
+
+
 def test_other_exceptions_stay_exceptions(monkeypatch: pytest.MonkeyPatch, spec_file: str) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError

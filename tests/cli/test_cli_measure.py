@@ -194,8 +194,48 @@ def test_overwrite_replaces_a_run_and_nothing_else(
     assert main(again) == 0
     assert (out / "profiles.csv").read_text() != (run_directory / "profiles.csv").read_text()
     (out / "thesis.txt").write_text("mine")
-    assert "not made by posbias" in failed(again, capsys)
+    line = failed(again, capsys)
+    assert f"{out} also holds thesis.txt, which posbias did not write" in line
     assert (out / "thesis.txt").read_text() == "mine"
+    (out / "thesis.txt").unlink()
+    (out / "report.html").write_text("<html>a page of my own</html>")
+    assert "also holds report.html" in failed(again, capsys)
+    assert main(["report", str(out), "--overwrite"]) == 0
+    (out / "measurement" / "notes.txt").write_text("mine")
+    assert "also holds measurement/notes.txt" in failed(again, capsys)
+    (out / "measurement" / "notes.txt").unlink()
+    assert main(again) == 0
+    assert not (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("command", [["run"], ["measure", "embedded:bloom", "embedded"]])
+@pytest.mark.parametrize("below", ["x", "deep/x"])
+def test_an_output_below_a_file_is_refused_before_measuring(
+    command: list[str],
+    below: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.import_module("posbias.measure.runner"), "measure", None)
+    (tmp_path / "file").write_text("mine")
+    for words in ([], ["--overwrite"]):
+        line = failed([*command, "--out", str(tmp_path / "file" / below), *SMALL, *words], capsys)
+        assert f"its parent {tmp_path / 'file'} is a file" in line
+
+
+def test_a_foreign_file_in_a_measurement_is_named_before_measuring(
+    run_directory: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "m"
+    shutil.copytree(run_directory / "measurement", out)
+    (out / "mynotes.txt").write_text("mine")
+    monkeypatch.setattr(importlib.import_module("posbias.measure.runner"), "measure", None)
+    words = ["measure", "embedded:bloom", "embedded", "--out", str(out), "--overwrite", *SMALL]
+    assert "also holds mynotes.txt" in failed(words, capsys)
 
 
 def test_overwrite_of_foreign_folders_is_refused_before_measuring(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from posbias.cli._app import app
+from posbias.cli._options import ParserError
 from posbias.cli._session import Session
 from posbias.cli._stdout import OutputError, discard_rest, reliable_stdout
 from posbias.errors import PosbiasError
@@ -19,10 +20,6 @@ __all__ = ["main"]
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
-
-# Typer's usage errors derive from an exception of its command-line parser, which recent versions
-# of Typer carry inside and older ones take from the package click.
-_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _report(error, str(error), error.exit_code, session)
         except PosbiasError as error:
             code = _report(error, str(error), error.exit_code, session)
-        except _ParserError as error:
+        except ParserError as error:
             code = _report(error, _usage_message(error), EXIT_USAGE, session)
         except KeyboardInterrupt:
             print("posbias: interrupted", file=sys.stderr)

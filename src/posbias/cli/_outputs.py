@@ -94,8 +94,10 @@ def check_measurement_directory(path: Path, *, overwrite: bool) -> None:
     OutputExistsError
         If it exists and is no measurement, or `overwrite` is false.
     """
-    from posbias.atomic import has_posbias_manifest, refuse_existing
+    from posbias.atomic import check_parent, has_posbias_manifest, refuse_existing
+    from posbias.measurement.store import foreign_entries, refuse_foreign
 
+    check_parent(path)
     may_go = path.is_dir() and (has_posbias_manifest(path) or not any(path.iterdir()))
     if not overwrite:
         refuse_existing(path)
@@ -104,6 +106,8 @@ def check_measurement_directory(path: Path, *, overwrite: bool) -> None:
             f"{path} exists and is no measurement, so it is not replaced even with --overwrite; "
             "choose another name or remove it yourself"
         )
+    elif path.exists():
+        refuse_foreign(path, foreign_entries(path))
 
 
 def write_json(value: Mapping[str, Any], target: str, *, overwrite: bool) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from posbias.cli._options import NUMBER
 from posbias.errors import InputError
 
 __all__ = ["SCHEDULE_HELP", "parse_schedule"]
@@ -46,9 +48,9 @@ def parse_schedule(text: str) -> dict[str, Any]:
 
 
 def _number(word: str, text: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise InputError(
-            f"{word!r} in the schedule {text!r} is no number; write {SCHEDULE_HELP}"
-        ) from None
+    if not NUMBER.fullmatch(word):
+        raise InputError(f"{word!r} in the schedule {text!r} is no number; write {SCHEDULE_HELP}")
+    value = float(word)
+    if not math.isfinite(value):
+        raise InputError(f"{word} in the schedule {text!r} is too large; write {SCHEDULE_HELP}")
+    return value

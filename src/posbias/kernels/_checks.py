@@ -48,6 +48,10 @@ def as_reals(
     vector = _real_array(values, what)
     if vector.ndim != 1 or (size is not None and vector.size != size):
         wanted = "one axis" if size is None else f"shape ({size},)"
+        if vector.ndim == 0:
+            raise InputError(
+                f"{what} is {vector:g}; a list of numbers is required, such as [{vector:g}]"
+            )
         raise InputError(f"{what} has shape {vector.shape}; {wanted} is required")
     good = np.isfinite(vector)
     if minus_infinity:
@@ -96,6 +100,11 @@ def _real_array(values: ArrayLike, what: str) -> NDArray[np.float64]:
     except ValueError as error:
         raise InputError(f"{what} is not a rectangular array of numbers: {error}") from None
     if array.dtype.kind not in "fiu":
+        for index, value in enumerate(values if isinstance(values, (list, tuple)) else ()):
+            if not isinstance(
+                value, (int, float, np.integer, np.floating, list, tuple, np.ndarray)
+            ):
+                raise InputError(f"{what}[{index}] is {value!r}; a real number is required")
         raise InputError(f"{what} has type {array.dtype}; real numbers are required")
     return array.astype(np.float64, copy=False)
 

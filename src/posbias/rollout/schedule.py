@@ -174,10 +174,15 @@ def _parse(description: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if not isinstance(name, str) or name not in _FIELDS:
         raise InputError(f"the mixing has type {name!r}; valid are {', '.join(_FIELDS)}")
     options = {key: value for key, value in description.items() if key != "type"}
-    if set(options) != set(_FIELDS[name]):
+    missing = [key for key in _FIELDS[name] if key not in options]
+    unknown = [str(key) for key in options if key not in _FIELDS[name]]
+    if missing or unknown:
+        problem = (
+            f"lacks the key {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
+        )
         raise InputError(
-            f"the {name} mixing has the keys {sorted(map(str, options))}; required are "
-            f"{', '.join(_FIELDS[name])}"
+            f"the {name} mixing {problem}; it takes {', '.join(map(repr, _FIELDS[name]))} beside "
+            "'type'"
         )
     return name, options
 
@@ -186,9 +191,13 @@ def _checked(values: ArrayLike) -> Array:
     """Return a float64 copy of coefficients in [0, 1] or raise `InputError`."""
     try:
         raw = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"the mixing coefficients are not a rectangular array: {error}") from None
+    except ValueError:
+        raise InputError(
+            "the mixing coefficients are numbers and lists, or lists of different lengths; numbers "
+            "are required, one per layer, or lists of one number per position"
+        ) from None
     if raw.dtype.kind not in "fiu":
+        _refuse_entry(values)
         raise InputError(f"the mixing coefficients have type {raw.dtype}; reals are required")
     if raw.ndim not in (1, 2) or not raw.size:
         raise InputError(
@@ -199,12 +208,22 @@ def _checked(values: ArrayLike) -> Array:
     bad = np.argwhere(~((array >= 0.0) & (array <= 1.0)))
     if len(bad):
         index = tuple(int(k) for k in bad[0])
-        place = index[0] if array.ndim == 1 else index
+        place = f"layer {index[0] + 1}" + (f", position {index[1]}" if array.ndim == 2 else "")
         raise InputError(
-            f"the mixing coefficient [{place}] is {array[index]:g} ({len(bad)} such values); a "
+            f"the mixing coefficient of {place} is {array[index]:g} ({len(bad)} such values); a "
             "number in [0, 1] is required, it is the share of attention in a transition"
         )
     return array
+
+
+def _refuse_entry(values: ArrayLike) -> None:
+    """Raise `InputError` for the first entry of a list that is no real number."""
+    for layer, value in enumerate(values if isinstance(values, (list, tuple)) else (), start=1):
+        if isinstance(value, bool) or not isinstance(value, (int, float, list, tuple)):
+            given = "empty" if value is None else repr(value)
+            raise InputError(
+                f"the mixing coefficient of layer {layer} is {given}; a number is required"
+            )
 
 
 def _real(value: object, what: str) -> float:

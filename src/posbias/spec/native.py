@@ -33,10 +33,16 @@ def parse_spec(document: Any) -> Spec:
     refuse_unknown_keys(document, _KEYS, "the spec")
     version = document.get(NATIVE_KEY)
     if isinstance(version, bool) or version != FORMAT_VERSION:
-        raise SpecError(f"{NATIVE_KEY} is {shown(version)}; this posbias reads {FORMAT_VERSION}")
+        quoted = ", a number without quotes" if isinstance(version, str) else ""
+        raise SpecError(
+            f"{NATIVE_KEY} is {shown(version)}; this posbias reads {FORMAT_VERSION}{quoted}"
+        )
     for key in ("length", "layers"):
         if key not in document:
             raise SpecError(f"the spec lacks the key {key!r}; length and layers are required")
+    for key in ("length", "depth", "layers"):
+        if key in document and document[key] is None:
+            raise SpecError(f"{key} is empty; give it a value")
     for key in ("mask", "mixing"):
         if key in document and document[key] is None:
             raise SpecError(f"{key} is empty; give a mapping or leave the key out")

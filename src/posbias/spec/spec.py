@@ -149,8 +149,8 @@ class Spec:
         """
         if self.mixing is None:
             raise SpecError(
-                f"spec {self.name!r} has no mixing: a config says nothing about lambda. Give one, "
-                "for example spec.with_mixing(0.3) or --mixing constant:0.3"
+                f"spec {self.name!r} has no mixing, which a model's config does not know either. "
+                "Give one, for example spec.with_mixing(0.3) or --mixing constant:0.3"
             )
         return _build_schedule(self.mixing, self.depth)
 

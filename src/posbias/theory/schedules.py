@@ -19,6 +19,11 @@ Rule = Literal["constant", "power", "exponential"]
 _SMALL_MIXING = 1.0 / 64.0
 _LONGEST_HEAD = 2_000_000
 _STEEP = 100.0
+_EXPONENTS = {
+    "constant": "the exponent of a constant",
+    "power": "beta of a power",
+    "exponential": "rho of an exponential",
+}
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,8 @@ class InfiniteSchedule:
         low, high = ranges[self.rule]
         if not low <= self.exponent < high:
             raise InputError(
-                f"the exponent of a {self.rule} schedule is {self.exponent:g}; "
-                f"it must be in [{low:g}, {high:g})"
+                f"{_EXPONENTS[self.rule]} schedule is {self.exponent:g}; "
+                f"it must be at least {low:g}" + (" and below 1" if high == 1.0 else "")
             )
         # Every rule is non-increasing: its first value is its largest.
         values = np.array(
@@ -97,8 +102,8 @@ class InfiniteSchedule:
         bad = np.flatnonzero(~((values >= 0.0) & (values <= 1.0)))
         if bad.size:
             raise InputError(
-                f"lambda_{bad[0] + 1} is {values[bad[0]]:g}; it must be in [0, 1]. Give larger "
-                "early values of a rule explicitly through `first`"
+                f"lambda of layer {bad[0] + 1} is {values[bad[0]]:g}; it must be in [0, 1], it is "
+                "the share of attention in a layer"
             )
 
     @classmethod
