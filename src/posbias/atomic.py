@@ -18,6 +18,7 @@ __all__ = [
     "atomic_directory",
     "atomic_write_bytes",
     "atomic_write_text",
+    "check_parent",
     "has_posbias_manifest",
     "refuse_existing",
     "sync_folder",
@@ -143,6 +144,17 @@ def atomic_directory(
             sync_folder(target.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def check_parent(path: str | Path) -> None:
+    """Raise `InputError` if `path` lies below a file, so that nothing can be written there."""
+    for parent in Path(path).parents:
+        if os.path.isdir(parent):
+            return
+        if os.path.lexists(parent):
+            raise InputError(
+                f"{path} cannot be written: its parent {parent} is a file, a folder is required"
+            )
 
 
 def refuse_existing(path: str | Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbias.atomic import atomic_directory, refuse_existing
+from posbias.atomic import atomic_directory, check_parent, refuse_existing
 from posbias.compare import Comparison, compare
 from posbias.errors import InputError, OutputExistsError
 from posbias.measurement import Measurement
@@ -15,7 +15,9 @@ from posbias.measurement.store import (
     PROFILES_FILE,
     REPORT_FILE,
     RUN_FOLDER,
-    holds_nothing_else,
+    foreign_entries,
+    is_report,
+    refuse_foreign,
 )
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
@@ -185,17 +187,31 @@ def run_measurement(
 
 def is_run_directory(path: Path) -> bool:
     """Return whether a folder holds nothing but a run and its report, so that it may go."""
-    if not path.is_dir() or not {e.name for e in path.iterdir()} <= {*_OURS, REPORT_FILE}:
-        return False
-    inner = path / MEASUREMENT
-    return not inner.exists() or holds_nothing_else(inner)
+    return path.is_dir() and not _foreign_files(path)
+
+
+def _foreign_files(path: Path) -> list[str]:
+    """Return the names in the output directory of a run that posbias did not write."""
+    inner, report = path / MEASUREMENT, path / REPORT_FILE
+    names = [e.name for e in path.iterdir() if e.name not in {*_OURS, REPORT_FILE}]
+    if report.exists() and not is_report(report):
+        names.append(REPORT_FILE)
+    if inner.is_dir():
+        names += [f"{MEASUREMENT}/{name}" for name in foreign_entries(inner)]
+    elif inner.exists():
+        names.append(MEASUREMENT)
+    return sorted(names)
 
 
 def _refuse(out: Path, overwrite: bool) -> None:
     """Refuse an output directory that could not be written after minutes of measuring."""
+    check_parent(out)
     if not overwrite:
         refuse_existing(out)
-    elif out.exists() and not is_run_directory(out):
+        return
+    if out.is_dir() and any((out / name).exists() for name in _OURS):
+        refuse_foreign(out, _foreign_files(out))
+    if out.exists() and not is_run_directory(out):
         raise OutputExistsError(
             f"{out} exists and was not made by posbias, so it is not replaced even with "
             "overwrite; choose another name or remove it yourself"

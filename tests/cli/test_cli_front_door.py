@@ -75,7 +75,6 @@ def test_help_imports_nothing_heavy() -> None:
         (["frobnicate"], "no such command 'frobnicate'"),
         (["predict"], "missing argument 'SOURCE'"),
         (["predict", "x.yaml", "--variant", "nonsense"], "nonsense"),
-        (["predict", "x.yaml", "--length", "many"], "whole number"),
         (["predict", "x.yaml", "--csv"], "--csv"),
         (["compare", "x.csv"], "PREDICTED"),
         (["run", "a", "b", "c"], "c"),

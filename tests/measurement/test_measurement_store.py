@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,25 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         make().save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_every_file_follows_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        folder = make().save(tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o777 & ~mask
+    for file in folder.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o666 & ~mask, file.name
+
+
+def test_a_foreign_report_blocks_overwriting_and_is_named(stored: Path) -> None:
+    (stored / "report.html").write_text("<html>a page of my own</html>")
+    with pytest.raises(OutputExistsError, match=r"also holds report\.html, which posbias did not"):
+        make().save(stored, overwrite=True)
+    assert (stored / "report.html").read_text() == "<html>a page of my own</html>"
 
 
 def test_is_measurement(stored: Path, tmp_path: Path) -> None:

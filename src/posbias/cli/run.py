@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from posbias.atomic import check_parent
 from posbias.cli._measuring import (
     BatchSize,
     Device,
@@ -87,6 +88,7 @@ def run(  # noqa: PLR0913  one parameter per option
     """
     del debug
     check_outputs(out, overwrite=overwrite)
+    check_parent(out)
     request = ModelRequest(model, text, field, split, max_documents)
     options = request.options(
         length=length,

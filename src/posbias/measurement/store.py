@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -22,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from posbias.atomic import atomic_directory
-from posbias.errors import ArtifactError, shown
+from posbias.errors import ArtifactError, OutputExistsError, shown
 from posbias.measurement._arrays import check_array, check_layout, check_names
 from posbias.measurement._manifest import check_manifest, check_version
 from posbias.measurement.schema import Dimensions, in_order
@@ -35,9 +36,11 @@ __all__ = [
     "RUN_FOLDER",
     "Stored",
     "StoredArrays",
-    "holds_nothing_else",
+    "foreign_entries",
     "is_measurement",
+    "is_report",
     "read",
+    "refuse_foreign",
     "write",
 ]
 
@@ -46,6 +49,9 @@ ARRAYS_FILE = "arrays.safetensors"
 
 REPORT_FILE = "report.html"
 """Name of the page that a report writes into a measurement."""
+
+REPORT_MARK = b'<meta name="generator" content="posbias'
+"""What the head of such a page holds."""
 
 RUN_FOLDER = "measurement"
 """Name of the measurement in the output directory of a run."""
@@ -165,9 +171,13 @@ def write(
     Raises
     ------
     OutputExistsError
-        If `path` exists and `overwrite` is false, or if it holds anything but a measurement.
+        If `path` exists and `overwrite` is false, or if it holds anything but a measurement and
+        its report.
     """
-    with atomic_directory(Path(path), overwrite=overwrite, is_ours=holds_nothing_else) as folder:
+    target_folder = Path(path)
+    if overwrite and is_measurement(target_folder):
+        refuse_foreign(target_folder, foreign_entries(target_folder))
+    with atomic_directory(target_folder, overwrite=overwrite, is_ours=_is_replaceable) as folder:
         target = folder / ARRAYS_FILE
         _save_arrays(arrays, target)
         stored = dict(manifest)
@@ -179,7 +189,36 @@ def write(
         stored["manifest_sha256"] = _content_sha256(stored)
         text = json.dumps(stored, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
-    return Path(path)
+        # The library writes a file for the owner only; it gets the rights of the other one.
+        target.chmod(stat.S_IMODE((folder / MANIFEST_FILE).stat().st_mode))
+    return target_folder
+
+
+def foreign_entries(folder: Path) -> list[str]:
+    """Return the names in the folder of a measurement that posbias did not write.
+
+    A ``report.html`` is a report only if its head says that posbias made it.
+    """
+    return sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
+
+
+def refuse_foreign(folder: Path, names: Sequence[str]) -> None:
+    """Raise `OutputExistsError` if there are names of foreign files in a folder to be replaced."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        them = "it" if len(names) == 1 else "them"
+        raise OutputExistsError(
+            f"{folder} also holds {', '.join(names[:3])}{more}, which posbias did not write, so it "
+            f"is not replaced even with overwrite; move {them}, or choose another name"
+        )
+
+
+def is_report(file: Path) -> bool:
+    """Return whether a file is a page that posbias made, from its head."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return REPORT_MARK in stream.read(4096)
 
 
 def _within_run(folder: Path) -> Path:
@@ -276,10 +315,15 @@ def _open(path: Path) -> Any:
         ) from error
 
 
-def holds_nothing_else(folder: Path) -> bool:
-    """Return whether a folder may be replaced: a measurement, at most with its report."""
-    names = {entry.name for entry in folder.iterdir()}
-    return MANIFEST_FILE in names and names <= {MANIFEST_FILE, ARRAYS_FILE, REPORT_FILE}
+def _is_replaceable(folder: Path) -> bool:
+    """Return whether a folder is a measurement, at most with its report."""
+    return is_measurement(folder) and not foreign_entries(folder)
+
+
+def _is_ours(entry: Path) -> bool:
+    return entry.name in {MANIFEST_FILE, ARRAYS_FILE} or (
+        entry.name == REPORT_FILE and is_report(entry)
+    )
 
 
 def _content_sha256(manifest: Mapping[str, Any]) -> str:
