@@ -133,7 +133,9 @@ def test_the_measured_column_of_a_file(predicted: Profile, tmp_path: Path) -> No
     write_csv({"first": Profile(MASS), "second": predicted}, file)
     assert compare(file, predicted, column="second").rows[0].w1 == 0.0
     assert compare(file, predicted, column="second").measured.variant == "second"
-    with pytest.raises(ProfileError, match="no profile 'measured', it has first, second; name"):
+    with pytest.raises(
+        ProfileError, match="no profile 'measured', it has first, second; choose one"
+    ):
         compare(file, predicted)
     with pytest.raises(ProfileError, match="no profile 'third'"):
         compare(file, predicted, column="third")

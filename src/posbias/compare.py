@@ -256,7 +256,8 @@ def _choose_column(path: Path, column: str | None) -> Profile:
     profiles = read_profiles(path)
     name = column or (MEASURED if len(profiles) > 1 else next(iter(profiles)))
     if name not in profiles:
-        hint = "" if column else "; name one as column"
+        first = next(iter(profiles))
+        hint = "" if column else f"; choose one as column, such as {first!r} (--column {first!r})"
         raise ProfileError(f"{path} has no profile {name!r}, it has {', '.join(profiles)}{hint}")
     return profiles[name]
 

@@ -269,6 +269,7 @@ def test_messages_about_specs_say_what_to_write(
         (["depth", "SPEC", "--schedule", "constant:1.2"], "layer 1 is 1.2", "first"),
         (["depth", "SPEC", "--schedule", "exponential:0.3:1"], "rho of an exp", "a exp"),
         (["compare", "latin.csv", "SPEC"], "is no UTF-8 text", "codec"),
+        (["compare", "ab.csv", "SPEC"], "--column 'a'", "None"),
     ],
 )
 def test_messages_speak_about_what_was_typed(
@@ -282,6 +283,7 @@ def test_messages_speak_about_what_was_typed(
     monkeypatch.chdir(spec_file.parent)
     Path("SPEC").write_text(spec_file.read_text())
     Path("SPEC.csv").write_text("mine")
+    Path("ab.csv").write_text("position,a,b\n0,0.5,0.5\n1,0.5,0.5\n")
     Path("latin.csv").write_bytes("position,maß\n0,0.5\n1,0.5\n".encode("latin-1"))
     line = failed(list(words), capsys)
     assert part in line

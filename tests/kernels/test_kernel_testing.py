@@ -72,3 +72,16 @@ def test_other_objects_are_no_kernels() -> None:
 
 def test_a_sound_kernel_passes() -> None:
     assert check_kernel(broken()) is None
+
+
+def test_a_failure_names_the_class_and_plain_numbers():
+    class Doubled(DenseKernel):
+        def matvec(self, v):
+            return 2.0 * super().matvec(v)
+
+    with pytest.raises(KernelContractError) as caught:
+        check_kernel(Doubled(np.array([[1.0, 0.0], [0.5, 0.5]])))
+    message = str(caught.value)
+    assert message.startswith("Doubled: ")
+    assert "where the rows give " in message
+    assert "np.float64" not in message

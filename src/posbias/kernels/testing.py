@@ -70,10 +70,13 @@ def check_kernel(kernel: Kernel, *, tolerance: float = 1e-10, seed: int = 0) -> 
     if not isinstance(kernel, Kernel):
         raise KernelContractError(f"{kernel!r} is no Kernel; derive from posbias.kernels.Kernel")
     n = kernel.n
-    rows = np.stack([_array(kernel.row(i), (n,), f"row({i})") for i in range(n)])
-    case = Case(kernel, rows, tolerance, _vectors(n, seed))
-    for check in CHECKS:
-        check(case)
+    try:
+        rows = np.stack([_array(kernel.row(i), (n,), f"row({i})") for i in range(n)])
+        case = Case(kernel, rows, tolerance, _vectors(n, seed))
+        for check in CHECKS:
+            check(case)
+    except KernelContractError as error:
+        raise KernelContractError(f"{type(kernel).__name__}: {error}") from None
 
 
 def rows_are_distributions(case: Case) -> None:
@@ -250,9 +253,10 @@ def _same(case: Case, what: str, given: NDArray[np.float64], due: NDArray[np.flo
     difference = np.abs(given - due)
     if not (difference <= case.tolerance).all():
         place = _first(~(difference <= case.tolerance))
+        where = place[0] if len(place) == 1 else place
         raise KernelContractError(
-            f"{what} is {given[place]!r} at {place}, the rows give {due[place]!r}; at most "
-            f"{case.tolerance:g} apart is allowed"
+            f"{what} is {given[place]:.12g} at {where}, where the rows give {due[place]:.12g}; "
+            f"they may differ by {case.tolerance:g} at most"
         )
 
 
