@@ -165,12 +165,48 @@ def test_the_estimator_of_a_run_is_not_forgotten(
     assert rows["frobenius"] != rows["norm"]
     assert main(["compare", out, out, "--estimator", "norm", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == rows["norm"]
+    assert main(["predict", out, "--csv", "-"]) == 0
+    ours = [line.split(",")[1:] for line in capsys.readouterr().out.splitlines()]
+    assert ours == [row[2:] for row in read_csv(Path(out) / "profiles.csv")]
     assert main(["report", out, "--out", "-"]) == 0
     assert "Mixing estimator: frobenius" in capsys.readouterr().out
     both = ["report", out, str(run_directory), "--out", "-"]
     assert "choose one with --estimator" in failed(both, capsys)
     assert main([*both, "--estimator", "norm"]) == 0
     assert "Mixing estimator: norm" in capsys.readouterr().out
+
+
+def test_variants_that_end_at_the_measured_length_are_named(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for length, expected in (("100", 1), ("24", 0), ("10", 0)):
+        capsys.readouterr()
+        words = ["predict", str(run_directory), "--length", length, "--csv", "-"]
+        assert main(words) == 0
+        captured = capsys.readouterr()
+        assert captured.err.count("\n") == expected
+        if expected:
+            assert "more than the 24 that were measured" in captured.err
+            assert "residual+measured, fixed-half need" in captured.err
+            assert "residual+measured" not in captured.out
+
+
+def test_short_documents_are_joined_with_pack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [json.dumps({"text": f"Short document number {k}."}) for k in range(40)]
+    (tmp_path / "short.jsonl").write_text("\n".join(lines))
+    words = [
+        "measure",
+        "embedded:bloom",
+        str(tmp_path / "short.jsonl"),
+        "--out",
+        str(tmp_path / "m"),
+    ]
+    assert "--pack" in failed([*words, *SMALL], capsys)
+    assert main([*words, *SMALL, "--pack", "--quiet"]) == 0
+    manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
+    assert manifest["windows"]["packed"] is True
 
 
 def test_existing_output_is_refused_before_the_model_is_loaded(

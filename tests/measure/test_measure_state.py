@@ -251,3 +251,23 @@ def test_manifest_says_what_begins_a_window_and_whether_it_spans_documents(name,
         windows = result.manifest["windows"]
         assert (windows["prefix"], windows["packed"]) == (prefix, pack)
         assert windows["first_token_is_bos"] is bool(prefix)
+
+
+def test_a_tensor_of_token_ids_is_taken_like_an_array():
+    model, ids = tiny("llama"), token_ids(2, 12)
+    ours, theirs = measure(model, ids), measure(model, ids.numpy())
+    for name, array in theirs.arrays.items():
+        np.testing.assert_array_equal(ours.arrays[name], array)
+    for wrong in (ids.float(), ids.to(torch.bfloat16)):
+        with pytest.raises(InputError, match=f"type {wrong.dtype}; token ids"):
+            measure(model, wrong)
+
+
+def test_a_model_in_training_mode_is_measured_without_dropout_and_stays_in_it():
+    model, ids = tiny("gpt2", attn_pdrop=0.5, resid_pdrop=0.5), token_ids(2, 12)
+    evaluated = measure(model, ids).arrays
+    model.train()
+    trained = measure(model, ids).arrays
+    assert model.training
+    for name, array in evaluated.items():
+        np.testing.assert_array_equal(trained[name], array)

@@ -33,6 +33,7 @@ __all__ = [
     "Length",
     "MaxDocuments",
     "ModelRequest",
+    "Pack",
     "Part",
     "Resume",
     "Revision",
@@ -134,6 +135,12 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
 ]
 
+Pack = Annotated[
+    bool,
+    typer.Option(
+        "--pack", help="Join documents before windows are cut, so that short ones are used."
+    ),
+]
 Part = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +18,13 @@ from posbias.cli._options import (
     Variant,
 )
 from posbias.cli._outputs import check_result_files, show_table, write_figure
-from posbias.cli._schedule import parse_schedule
-from posbias.cli._sources import Length, Mixing, Query, Source
+from posbias.cli._schedule import SCHEDULE_HELP, parse_schedule
+from posbias.cli._sources import Length, Query, Source
 from posbias.errors import InputError
 
 if TYPE_CHECKING:
     from posbias.measurement import Measurement
+    from posbias.profile import ProfileSet
     from posbias.spec import Spec
 
 __all__ = ["predict"]
@@ -35,6 +37,16 @@ Variants = Annotated[
         metavar="VARIANT",
         help=f"Variant to predict, repeat for several: {', '.join(v.value for v in Variant)}.",
         show_default="all that SOURCE has",
+    ),
+]
+
+Mixing = Annotated[
+    str | None,
+    typer.Option(
+        "--mixing",
+        metavar="SCHEDULE",
+        help=f"Mixing coefficients in place of those of SOURCE (specs only): {SCHEDULE_HELP}.",
+        show_default=False,
     ),
 ]
 
@@ -61,15 +73,19 @@ def predict(  # noqa: PLR0913  one parameter per option
     del debug
     check_result_files((source,), csv, json, overwrite=overwrite, figure=figure)
     from posbias.predict import predict as predict_profiles
+    from posbias.predict import recorded_estimator
     from posbias.profile_files import write_csv, write_json
 
+    opened = _source(source, mixing)
     profiles = predict_profiles(
-        _source(source, mixing),
+        opened,
         variants=None if variant is None else [v.value for v in variant],
         n=length,
         query=query,
-        estimator=estimator,
+        estimator=estimator or recorded_estimator(source),
     )
+    if variant is None:
+        _note_left_out(opened, profiles)
     if csv is not None:
         write_csv(profiles, csv, overwrite=overwrite)
     if json is not None:
@@ -82,6 +98,23 @@ def predict(  # noqa: PLR0913  one parameter per option
         from posbias.plot import plot_profiles
 
         write_figure(plot_profiles(profiles), figure, overwrite=overwrite)
+
+
+def _note_left_out(source: Measurement | Spec, profiles: ProfileSet) -> None:
+    """Say on standard error which variants end at the length that was measured."""
+    from posbias.measurement import Measurement
+
+    if not isinstance(source, Measurement) or profiles.n <= source.n:
+        return
+    measured = ["residual+measured", "fixed-half"]
+    measured += ["residual+lag"] if source.slopes() is None else []
+    left_out = [name for name in measured if name not in profiles]
+    print(
+        f"posbias: note: {profiles.n} positions are more than the {source.n} that were measured: "
+        f"{', '.join(left_out)} need measured attention and are left out; whether the model takes "
+        "so many positions is not known here",
+        file=sys.stderr,
+    )
 
 
 def _source(path: Path, mixing: str | None) -> Measurement | Spec:

@@ -19,6 +19,7 @@ from posbias.cli._measuring import (
     Length,
     MaxDocuments,
     ModelRequest,
+    Pack,
     Resume,
     Revision,
     SaveEvery,
@@ -71,6 +72,7 @@ def run(  # noqa: PLR0913  one parameter per option
     field: Field = None,
     split: Split = None,
     max_documents: MaxDocuments = None,
+    pack: Pack = False,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     estimator: Estimator = EstimatorName.norm,
@@ -98,6 +100,7 @@ def run(  # noqa: PLR0913  one parameter per option
         dtype=dtype.value,
         device=device,
         influence=influence_methods(influence),
+        pack=pack,
         revision=revision,
         trust_remote_code=trust_remote_code,
     )

@@ -54,7 +54,7 @@ def measure(
     model : str, path, PreTrainedModel, (model, tokenizer) or LoadedModel
         A name or path (see `posbias.models.loading.load_model`), or a loaded model, which is left
         exactly as it came.
-    text : str, path, TextCollection, sequence of str, integer array of shape (D, n), or mapping
+    text : str, path, TextCollection, sequence of str, integer array or tensor (D, n), or mapping
         A source for `posbias.measure.text.read_text`, documents, or windows of token ids, which
         are used as they are (`length`, `windows`, `seed` and the tokenizer do not apply then). A
         mapping holds a padded batch, ``input_ids`` and ``attention_mask``, whose padding is taken

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from posbias.errors import InputError, ModelError
 from posbias.measure import Text
@@ -111,6 +111,12 @@ def read_windows(
     vocabulary = int(getattr(input_embedding(given.model), "num_embeddings", 2**62))
     if isinstance(text, Mapping):
         return _given_windows(given, unpadded(text), vocabulary)
+    if isinstance(text, Tensor):
+        if text.is_floating_point() or text.is_complex():
+            raise InputError(
+                f"windows have type {text.dtype}; token ids, a tensor of integers, are required"
+            )
+        text = text.detach().cpu().numpy()
     if isinstance(text, np.ndarray) or not _is_documents(text):
         drawn, origin = _given_windows(given, text, vocabulary)
         refuse_padding(drawn.ids, _pad_token(given))

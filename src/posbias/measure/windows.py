@@ -364,7 +364,7 @@ def _too_few(source: str, streams: Sequence[_Stream], available: int, count: int
         return (
             f"{source}: no document is long enough for one window: the longest of {len(streams)} "
             f"has {longest} tokens, a window needs {room}. Ask for shorter windows, give longer "
-            "texts, or pack documents together"
+            "texts, or join documents (--pack, pack=True)"
         )
     return (
         f"{source}: only {available} windows of {room} tokens of text fit without overlap, {count} "

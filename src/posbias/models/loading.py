@@ -276,14 +276,16 @@ def _load_weights(source: ModelSource, options: Mapping[str, Any]) -> Any:
         )
     except Exception as error:
         raise ModelError(
-            f"the weights of {source.id} cannot be loaded: {one_line(error)}"
+            f"the weights of {source.id} cannot be loaded: {one_line(error)}. If a file is cut "
+            "off or damaged, download or save the model again"
         ) from error
     network, report = loaded
     lost = sorted(report["missing_keys"])
     if lost:
         raise ModelError(
             f"the weights of {source.id} are incomplete: {len(lost)} tensors are missing and would "
-            f"be random, {lost[0]} for one. The file may be damaged or of another architecture"
+            f"be random, {lost[0]} for one. The file may be damaged or of another "
+            "architecture; download or save the model again"
         )
     for key, stored, required in sorted(report["mismatched_keys"]):
         raise ModelError(
