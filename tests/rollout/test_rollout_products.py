@@ -156,3 +156,20 @@ KERNEL = AttentionKernel(4, [Head()])
 def test_wrong_rollouts_are_named(build, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build()
+
+
+def test_depth_profiles_of_many_layers_need_no_products_of_rows():
+    class Dense(DenseKernel):
+        def rmatmat(self, rows):
+            raise AssertionError("a product for every pair of layers")
+
+    rng = np.random.default_rng(5)
+    rows = np.tril(rng.random((4, 4)) + 0.1)
+    rows /= rows.sum(axis=1, keepdims=True)
+    values = rng.random(40)
+    found = Rollout([Dense(rows)], MixingSchedule(values)).depth_profiles(-2)
+    product = np.eye(4)
+    for t, expected in enumerate(found):
+        np.testing.assert_allclose(expected, product[2], rtol=1e-12)
+        if t < 40:
+            product = ((1.0 - values[t]) * np.eye(4) + values[t] * rows) @ product

@@ -126,7 +126,7 @@ class AttentionKernel(Kernel):
         mask, temperature
             As in the class.
         """
-        m = as_reals(slopes, "the slopes")
+        m = as_reals(slopes, "slopes")
         if not np.ndim(diagonal):
             diagonal = np.full(m.size, as_real(diagonal, "the diagonal term"))
         d = as_reals(diagonal, "the diagonal terms", size=m.size)

@@ -56,7 +56,9 @@ def kernel_from_description(description: Mapping[str, Any], n: int) -> Attention
         bank = description["alibi"]
         _check_keys(bank, "alibi", required=("slopes",), optional=("diagonal", "weights"))
         options = {key: value for key, value in bank.items() if key != "slopes"}
-        return AttentionKernel.alibi(n, bank["slopes"], **options, **shared)
+        return _place(
+            "alibi", lambda: AttentionKernel.alibi(n, bank["slopes"], **options, **shared)
+        )
     heads = description["heads"]
     if not isinstance(heads, Sequence) or isinstance(heads, (str, bytes)):
         raise InputError(f"the heads of a layer are {heads!r}; a list is required")

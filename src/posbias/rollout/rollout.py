@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ Matrix = NDArray[np.float64]
 
 SMALLEST = 1e-290
 """Masses below this are set to zero between layers."""
+
+_SMALL = 64
+"""Number of positions up to which dense products are fast."""
 
 
 class Rollout:
@@ -126,9 +129,12 @@ class Rollout:
     def depth_profiles(self, query: int = -1) -> Matrix:
         """Return row `query` of ``R_t ... R_1`` for t = 0..T, shape (T + 1, n).
 
-        Row 0 is the unit vector of `query`, row T the profile. Cost T (T + 1) / 2 products.
+        Row 0 is the unit vector of `query`, row T the profile. Cost T (T + 1) / 2 products, or
+        O(T n^3) from dense matrices where there are more than 2 n layers and n is small.
         """
         i = self._query(query)
+        if self.depth > 2 * self.n and self.n <= _SMALL:
+            return np.stack([product[i] for product in self._products()])
         rows = np.zeros((self.depth + 1, self.n))
         rows[:, i] = 1.0
         for t in range(self.depth - 1, -1, -1):
@@ -139,13 +145,21 @@ class Rollout:
     def matrix(self) -> Matrix:
         """Return P, shape (n, n); memory O(n^2), cost O(T n^3)."""
         product = np.eye(self.n)
+        for following in self._products():
+            product = following
+        return product
+
+    def _products(self) -> Iterator[Matrix]:
+        """Yield ``R_t ... R_1`` for t = 0..T, each of shape (n, n)."""
+        product = np.eye(self.n)
+        yield product
         dense: Matrix | None = None
         for t in range(self.depth):
             if dense is None or len(self._kernels) > 1:
                 dense = self._kernel(t).toarray()
             kept, mixed = self._shares(t)
-            product = kept[..., None] * product + mixed[..., None] * (dense @ product)
-        return product
+            product = _flushed(kept[..., None] * product + mixed[..., None] * (dense @ product))
+            yield product
 
     def _row(self, i: int) -> Vector:
         """Return row `i` of P, shape (n,), top layer first."""
