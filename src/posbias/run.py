@@ -128,6 +128,8 @@ def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
     PosbiasError
         As in `posbias.measure` and `posbias.predict`.
     """
+    if not str(out):
+        raise InputError("the name of the output is empty; a directory is required")
     _refuse(Path(out), overwrite)
     if options is not None and not options.influence:
         raise InputError(

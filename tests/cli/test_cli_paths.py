@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from synthetic_measurement import make
 
 import posbias
 from posbias.cli import main
 from posbias.errors import InputError
+from posbias.run import run
 
 RAW_TEXT = "a whole text in place of a path " * 40
 MODEL = Path(posbias.__file__).parent / "data" / "models" / "bloom"
@@ -90,6 +92,10 @@ def test_an_empty_word_is_refused_by_name(
 def test_an_empty_name_from_python_is_not_the_current_folder() -> None:
     with pytest.raises(InputError, match="text is empty"):
         posbias.measure("embedded:bloom", "")
+    with pytest.raises(InputError, match="output is empty"):
+        run(out="", overwrite=True)
+    with pytest.raises(InputError, match="output is empty"):
+        make().save("", overwrite=True)
     with pytest.raises(InputError, match="model is empty"):
         posbias.measure("", "embedded")
     for call in (posbias.predict, posbias.Measurement.open):

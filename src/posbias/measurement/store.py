@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from posbias.atomic import atomic_directory
-from posbias.errors import ArtifactError, OutputExistsError, shown
+from posbias.errors import ArtifactError, InputError, OutputExistsError, shown
 from posbias.measurement._arrays import check_array, check_layout, check_names
 from posbias.measurement._manifest import check_manifest, check_version
 from posbias.measurement.schema import Dimensions, in_order
@@ -174,6 +174,8 @@ def write(
         If `path` exists and `overwrite` is false, or if it holds anything but a measurement and
         its report.
     """
+    if not os.fspath(path):
+        raise InputError("the name of the output is empty; a directory is required")
     target_folder = Path(path)
     if overwrite and is_measurement(target_folder):
         refuse_foreign(target_folder, foreign_entries(target_folder))
