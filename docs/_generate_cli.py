@@ -22,7 +22,7 @@ not a terminal or `NO_COLOR` is set.
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 2 | wrong usage, bad input, an output that cannot be written: one line on standard error says why |
+| 2 | wrong usage, bad input, an output that cannot be written: one line on stderr says why |
 | 3 | the model cannot be measured, or its measurement failed a check |
 | 130, 143 | interrupted by Ctrl-C or SIGTERM; see [interruption](interruption.md) |
 | 141 | the reader of standard output went away |

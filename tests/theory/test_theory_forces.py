@@ -152,7 +152,7 @@ def test_the_report_is_a_table_and_json():
 
 def test_bad_requests_are_refused():
     for arguments in ({"strength": 0.0}, {"strength": 1.0}, {"query": 24}):
-        with pytest.raises(InputError, match="strength|query"):
+        with pytest.raises(InputError, match=r"strength|query"):
             forces(alibi_stack(), **arguments)
     with pytest.raises(InputError, match="no force"):
         forces(alibi_stack())["gravity"]
