@@ -283,13 +283,28 @@ def child():
         measure(model, ids, batch_size=1, partial=partial).save({out!r})
     os._exit(0)
 
+def written():
+    try:
+        return os.stat({state!r}).st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+def wait_for_checkpoints(count):
+    seen = written()
+    while count and not os.path.exists({out!r}):
+        time.sleep(0.001)
+        if written() not in (None, seen):
+            seen, count = written(), count - 1
+
+# Each process is killed at a random moment after it has written one to four checkpoints more.
 moments = random.Random(3)
 for kill in range(11):
     process = os.fork()
     if process == 0:
         child()
     if kill < 10:
-        time.sleep(moments.uniform(0.1, 0.8))
+        wait_for_checkpoints(moments.randint(1, 4))
+        time.sleep(moments.uniform(0.0, 0.03))
         os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     if os.path.exists({out!r}):
@@ -301,7 +316,12 @@ for kill in range(11):
 def test_a_run_killed_again_and_again_gives_the_same_bits(tmp_path: Path) -> None:
     """Kill -9 at up to ten random moments; every run continues the one before."""
     out = tmp_path / "out"
-    program = KILLED.format(tests=str(Path(__file__).parents[1]), out=str(out), length=LENGTH)
+    program = KILLED.format(
+        tests=str(Path(__file__).parents[1]),
+        out=str(out),
+        state=str(partial_directory(out) / STATE_FILE),
+        length=LENGTH,
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
