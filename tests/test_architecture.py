@@ -27,11 +27,19 @@ ALLOWED: dict[str, set[str]] = {
     "measurement": {"errors", "profile", "atomic", "kernels", "rollout"},
     "models": {"errors", "kernels", "spec"},
     "measure": {*BASE, "kernels", "spec", "measurement", "models"},
-    "predict": {*BASE, "kernels", "rollout", "spec", "measurement"},
-    "compare": {*BASE, "kernels", "rollout", "spec", "measurement", "predict"},
+    "plan": {*BASE, "kernels", "rollout", "spec", "measurement"},
+    "predict": {*BASE, "kernels", "rollout", "spec", "measurement", "plan"},
+    "uncertainty": {*BASE, "kernels", "rollout", "measurement", "plan"},
+    "compare": {
+        *(*BASE, "kernels", "rollout", "spec", "measurement"),
+        *("plan", "predict", "uncertainty"),
+    },
     "plot": {*BASE, "kernels", "rollout", "theory", "measurement", "predict", "compare"},
-    "report": {*BASE, "kernels", "rollout", "theory", "measurement", "predict", "compare", "plot"},
-    "run": {*BASE, "measurement", "measure", "predict", "compare", "plot"},
+    "report": {
+        *(*BASE, "kernels", "rollout", "theory", "measurement"),
+        *("plan", "predict", "uncertainty", "compare", "plot"),
+    },
+    "run": {*BASE, "measurement", "measure", "predict", "uncertainty", "compare", "plot"},
 }
 WITHOUT_TORCH = sorted(set(ALLOWED) - {"models", "measure", "run"})
 TORCH_HOMES = {"models", "measure"}

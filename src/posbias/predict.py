@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from posbias.errors import InputError, SpecError, shown
 from posbias.measurement import Measurement
 from posbias.measurement.store import PROFILES_FILE, RUN_FOLDER, is_measurement
+from posbias.plan import DEFAULT_ESTIMATOR, VARIANTS, Plan, plan_predictions
 from posbias.profile import Profile, ProfileSet
 from posbias.profile_files import read_profiles
-from posbias.rollout import MixingSchedule, Rollout
+from posbias.rollout import Rollout
 from posbias.spec import Spec, load_spec
 from posbias.version import __version__
 
@@ -30,20 +30,7 @@ __all__ = [
     "recorded_estimator",
 ]
 
-VARIANTS = (
-    "attention-only",
-    "residual",
-    "residual+content",
-    "residual+lag",
-    "residual+measured",
-    "fixed-half",
-    "uniform",
-)
-"""Every variant of a prediction, in the order of tables and plots."""
-
 Source = Measurement | Spec | Rollout | str | PathLike[str]
-
-DEFAULT_ESTIMATOR = "norm"
 
 
 def predict(
@@ -120,35 +107,10 @@ def predict(
     if estimator is None:
         path = source if isinstance(source, (str, PathLike)) else None
         estimator = recorded_estimator(path) or DEFAULT_ESTIMATOR
-    plan = _plan(_load(source), n, estimator)
+    plan = plan_predictions(_load(source), n=n, estimator=estimator)
     names = plan.default if variants is None else _checked_variants(variants, plan)
     index = _checked_query(query, plan.n)
     return ProfileSet({name: _profile(plan, name, index) for name in names})
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What a source can predict at one length.
-
-    Attributes
-    ----------
-    n : int
-        Number of positions.
-    rollouts : mapping
-        How to build the rollout of each supported variant but ``uniform``.
-    missing : mapping
-        What the source lacks for each other variant.
-    default : tuple of str
-        Variants if none are named.
-    origin : mapping
-        Provenance of the source.
-    """
-
-    n: int
-    rollouts: Mapping[str, Callable[[], Rollout]]
-    missing: Mapping[str, str]
-    default: tuple[str, ...]
-    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_source(path: str | PathLike[str]) -> Measurement | Spec:
@@ -214,100 +176,7 @@ def _load(source: Source) -> Measurement | Spec | Rollout:
     return load_source(source)
 
 
-def _plan(source: Measurement | Spec | Rollout, n: int | None, estimator: str) -> _Plan:
-    if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):
-        raise InputError(f"n is {n!r}; a context of at least 2 positions is required")
-    if isinstance(source, Measurement):
-        return _plan_measurement(source, source.n if n is None else int(n), estimator)
-    if estimator != DEFAULT_ESTIMATOR:
-        raise InputError(
-            f"estimator {estimator!r} was asked for, but the source is no measurement: its mixing "
-            "coefficients are given, not estimated"
-        )
-    if isinstance(source, Spec):
-        return _plan_spec(source, source.length if n is None else int(n))
-    return _plan_rollout(source, source.n if n is None else int(n))
-
-
-def _plan_measurement(source: Measurement, n: int, estimator: str) -> _Plan:
-    measured = source.schedule(estimator)
-    layers = source.layers
-    rollouts: dict[str, Callable[[], Rollout]] = {
-        "attention-only": lambda: Rollout(
-            source.kernels("position", n=n), MixingSchedule.constant(layers, 1.0)
-        ),
-        "residual": lambda: Rollout(source.kernels("position", n=n), measured),
-        "residual+content": lambda: Rollout(source.kernels("position+content", n=n), measured),
-        "residual+lag": lambda: Rollout(source.kernels("lag", n=n), measured),
-        "residual+measured": lambda: Rollout(source.kernels("attention", n=n), measured),
-        "fixed-half": lambda: Rollout(
-            source.kernels("attention", n=n), MixingSchedule.constant(layers, 0.5)
-        ),
-    }
-    missing = {}
-    if n > source.n:
-        reason = f"attention at {n} positions; it was measured at {source.n}"
-        missing = dict.fromkeys(("residual+measured", "fixed-half"), reason)
-        missing["residual+lag"] = f"logits by lag at {n} positions; they end at {source.n}"
-    if "logits.lag.sum" not in source.arrays:
-        missing["residual+lag"] = "logits by lag, which were not recorded; measure again"
-    kept = {name: build for name, build in rollouts.items() if name not in missing}
-    hidden = set() if source.slopes() is None else {"residual+lag"}
-    default = [name for name in kept if name not in hidden]
-    origin = {**source.origin(), "estimator": estimator}
-    return _Plan(n, kept, missing, (*default, "uniform"), origin)
-
-
-def _plan_spec(source: Spec, n: int) -> _Plan:
-    rollouts: dict[str, Callable[[], Rollout]] = {
-        "attention-only": lambda: source.without_content().with_mixing(1.0).rollout(n),
-        "residual": lambda: source.without_content().rollout(n),
-        "residual+content": lambda: source.rollout(n),
-        "fixed-half": lambda: source.with_mixing(0.5).rollout(n),
-    }
-    missing = {
-        "residual+lag": "logits by lag; measure the model",
-        "residual+measured": "measured attention; measure the model",
-    }
-    if not source.has_content:
-        missing["residual+content"] = "diagonal terms, per-key logits or sinks in its heads"
-        del rollouts["residual+content"]
-    default = "residual"
-    if source.has_content:
-        default = "residual+content"
-    elif source.mixing is not None and _is_attention_only(source.schedule()):
-        default = "attention-only"
-    provenance = source.provenance
-    origin = {
-        "source": provenance.get("file", source.name),
-        "sha256": provenance.get("sha256"),
-    }
-    return _Plan(n, rollouts, missing, (default,), origin)
-
-
-def _plan_rollout(source: Rollout, n: int) -> _Plan:
-    if n > source.n:
-        raise InputError(
-            f"n is {n}, the rollout has {source.n} positions; build its kernels at {n} positions"
-        )
-    kernels = source.kernels if n == source.n else [k.restrict(n) for k in source.kernels]
-    depth = source.depth
-    rollouts: dict[str, Callable[[], Rollout]] = {
-        "attention-only": lambda: Rollout(kernels, MixingSchedule.constant(depth, 1.0)),
-        "residual": lambda: Rollout(kernels, source.schedule.restrict(n)),
-        "fixed-half": lambda: Rollout(kernels, MixingSchedule.constant(depth, 0.5)),
-    }
-    reason = "kernels that tell content and position apart; use a Measurement or a Spec"
-    missing = dict.fromkeys(("residual+content", "residual+lag", "residual+measured"), reason)
-    default = "attention-only" if _is_attention_only(source.schedule) else "residual"
-    return _Plan(n, rollouts, missing, (default,), {"source": "rollout", "sha256": None})
-
-
-def _is_attention_only(schedule: MixingSchedule) -> bool:
-    return bool((schedule.values == 1.0).all())
-
-
-def _checked_variants(variants: Sequence[str], plan: _Plan) -> list[str]:
+def _checked_variants(variants: Sequence[str], plan: Plan) -> list[str]:
     """Return the variants in the order of `VARIANTS`."""
     if isinstance(variants, str) or not variants:
         raise InputError(f"variants is {variants!r}; a list of names from {VARIANTS} is required")
@@ -331,12 +200,12 @@ def _checked_query(query: int, n: int) -> int:
     return int(query) % n
 
 
-def _profile(plan: _Plan, name: str, query: int) -> Profile:
+def _profile(plan: Plan, name: str, query: int) -> Profile:
     if name == "uniform":
         mass = np.where(np.arange(plan.n) <= query, 1.0 / (query + 1), 0.0)
         profile = Profile(mass, quantity="uniform")
     else:
-        profile = plan.rollouts[name]().profile(query)
+        profile = plan.rollout(name).profile(query)
     origin = {
         **plan.origin,
         "variant": name,
