@@ -12,11 +12,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "posbias"
 
 # Each part may import the parts in its set, itself and the standard or third-party libraries.
-BASE = {"version", "errors", "profile", "metrics", "atomic", "profile_files"}
+BASE = {
+    *("version", "errors", "optional", "notebook"),
+    *("profile", "metrics", "atomic", "profile_files"),
+}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
-    "profile": {"errors"},
+    "optional": {"errors"},
+    "notebook": set(),
+    "profile": {"errors", "optional", "notebook"},
     "atomic": {"errors"},
     "metrics": {"errors", "profile"},
     "profile_files": {"errors", "profile", "atomic"},
@@ -24,7 +29,9 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": {"errors", "profile", "kernels"},
     "theory": {"errors", "profile", "metrics", "kernels", "rollout"},
     "spec": {"errors", "profile", "atomic", "kernels", "rollout"},
-    "measurement": {"errors", "profile", "atomic", "kernels", "rollout"},
+    "measurement": {
+        *("errors", "optional", "notebook", "profile", "atomic", "kernels", "rollout"),
+    },
     "models": {"errors", "kernels", "spec"},
     "measure": {*BASE, "kernels", "spec", "measurement", "models"},
     "plan": {*BASE, "kernels", "rollout", "spec", "measurement"},
@@ -34,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         *(*BASE, "kernels", "rollout", "spec", "measurement"),
         *("plan", "predict", "uncertainty"),
     },
+    "load": {*BASE, "kernels", "rollout", "spec", "measurement", "predict", "compare"},
     "plot": {*BASE, "kernels", "rollout", "theory", "measurement", "predict", "compare"},
     "report": {
         *(*BASE, "kernels", "rollout", "theory", "measurement"),

@@ -9,6 +9,8 @@ The three verbs are functions of this package; each starts from what an earlier 
 ``posbias.compare(measured, predicted)``
     Distances and shapes: a `Comparison`.
 
+``posbias.load(path)`` opens again what they wrote, and specs.
+
 Everything but `measure` works without PyTorch.
 """
 
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 # the names once to the functions; a later import of a submodule finds it loaded and rebinds
 # nothing.
 from posbias.compare import compare
+from posbias.load import load
 from posbias.measure import measure
 from posbias.predict import predict
 from posbias.version import __version__
@@ -42,6 +45,7 @@ __all__ = [
     "Spec",
     "__version__",
     "compare",
+    "load",
     "load_spec",
     "measure",
     "merge",

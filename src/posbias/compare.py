@@ -12,16 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from posbias.atomic import atomic_write_text
 from posbias.errors import InputError, ProfileError
 from posbias.measurement import Measurement
 from posbias.metrics import jensen_shannon, shape_figures, spearman, total_variation, wasserstein
+from posbias.notebook import card, table
+from posbias.optional import import_frames
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
 from posbias.profile_files import FORMAT as PROFILE_FORMAT
 from posbias.profile_files import read_profiles
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Comparison", "ComparisonRow", "compare", "load_measured", "load_predicted"]
 
@@ -116,6 +121,31 @@ class Comparison:
             "measured": self.measured.as_dict(),
             "rows": self.to_rows(),
         }
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame with a row per profile, the measured one first, as `write_csv`.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        rows = [asdict(self.measured), *map(asdict, self.rows)]
+        frame: pandas.DataFrame = import_frames("pandas").DataFrame(rows)
+        return frame
+
+    def _repr_html_(self) -> str:
+        header = ("variant", "W1", "Spearman", "JS", "primacy", "recency", "trough")
+        rows = [
+            (
+                *(row.variant, f"{row.w1:.4f}"),
+                *("-" if math.isnan(row.spearman) else f"{row.spearman:.3f}", f"{row.js:.4f}"),
+                *(f"{row.primacy:.4f}", f"{row.recency:.4f}", row.trough_position),
+            )
+            for row in (self.measured, *self.rows)
+        ]
+        facts = [("positions:", self.n), ("estimator:", self.estimator or "-")]
+        return card("Comparison with the measured profile", facts, table(header, rows))
 
     def write_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a line per profile, the measured one first; ``"-"`` is standard output.

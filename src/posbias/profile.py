@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import ProfileError
+from posbias.notebook import card, curves
+from posbias.optional import import_frames
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["MASS_TOLERANCE", "Profile", "ProfileSet"]
 
@@ -99,8 +104,32 @@ class Profile:
             raise ProfileError(f"scores sum to {total:g}; a positive finite sum is required")
         return cls(values / total, **kwargs)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame of n rows: ``position``, ``mass`` and, if known, ``stderr``.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed.
+        """
+        columns = {"position": np.arange(self.n), "mass": self.mass}
+        if self.stderr is not None:
+            columns["stderr"] = self.stderr
+        frame: pandas.DataFrame = import_frames("pandas").DataFrame(columns)
+        return frame
+
     def __len__(self) -> int:
         return self.n
+
+    def _repr_html_(self) -> str:
+        label = self.name or self.quantity
+        top = int(self.mass.argmax())
+        facts = [
+            ("quantity:", self.quantity),
+            ("positions:", self.n),
+            ("most influential:", f"position {top} with {self.mass[top]:.3g}"),
+        ]
+        return card(f"Profile {label}", facts, curves({label: self.mass}))
 
     def __repr__(self) -> str:
         return f"Profile(name={self.name!r}, quantity={self.quantity!r}, n={self.n})"
@@ -141,6 +170,32 @@ class ProfileSet(Mapping[str, Profile]):
 
     def __len__(self) -> int:
         return len(self._profiles)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a data frame of n rows: ``position``, then a column of mass per profile.
+
+        Raises
+        ------
+        ProfileError
+            If a profile is named ``position``.
+        InputError
+            If pandas is not installed.
+        """
+        if "position" in self._profiles:
+            raise ProfileError(
+                "a profile is named 'position', as the first column of the table is; give it "
+                "another name"
+            )
+        columns = {name: profile.mass for name, profile in self._profiles.items()}
+        frame: pandas.DataFrame = import_frames("pandas").DataFrame(
+            {"position": np.arange(self.n), **columns}
+        )
+        return frame
+
+    def _repr_html_(self) -> str:
+        masses = {name: profile.mass for name, profile in self._profiles.items()}
+        facts = [("profiles:", len(self)), ("positions:", self.n)]
+        return card("Profiles", facts, curves(masses))
 
     def __repr__(self) -> str:
         return f"ProfileSet({list(self)}, n={self.n})"

@@ -1,4 +1,4 @@
-"""A measurement in a few lines of text."""
+"""A measurement in a few lines of text, and as a block of HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.notebook import card, curves, table
+
 if TYPE_CHECKING:
     from posbias.measurement.artifact import Measurement
 
-__all__ = ["summarise"]
+__all__ = ["summarise", "summarise_html"]
 
 
 def summarise(measurement: Measurement) -> str:
@@ -35,6 +37,26 @@ def summarise(measurement: Measurement) -> str:
         f"written    {manifest['created']} by posbias {manifest['posbias_version']}",
     ]
     return "\n".join(lines)
+
+
+def summarise_html(measurement: Measurement) -> str:
+    """Return model, text, measured influence and a row per layer as HTML."""
+    manifest = measurement.manifest
+    facts = [
+        ("windows:", f"{measurement.windows} of {measurement.n} tokens"),
+        ("layers:", f"{measurement.layers} with {measurement.heads} heads"),
+        ("text:", manifest["text"]["source"]),
+    ]
+    mixing, spread, content = measurement.mixing(), measurement.mixing_std(), measurement.content()
+    rows = [
+        (t + 1, f"{mixing[t]:.4f}", f"{spread[t]:.4f}", f"{content[t].mean():.3f}")
+        for t in range(measurement.layers)
+    ]
+    parts = [table(("layer", "mixing lambda", "its std", "content d, mean of heads"), rows)]
+    methods = {name: measurement.influence(name).mass for name in measurement.influence_methods}
+    if methods:
+        parts.insert(0, curves(methods))
+    return card(f"Measurement of {manifest['model']['id']}", facts, *parts)
 
 
 def _range(values: NDArray[np.float64]) -> str:

@@ -18,7 +18,7 @@ from posbias.measurement import store
 from posbias.measurement._arrays import check_array, check_names, check_pairs
 from posbias.measurement._kernels import attention_kernels, content_free_kernels, lag_kernels
 from posbias.measurement._manifest import check_manifest, plain_copy
-from posbias.measurement._summary import summarise
+from posbias.measurement._summary import summarise, summarise_html
 from posbias.measurement.content import ContentFit, fit_content
 from posbias.measurement.influence import scale_rows, standard_error
 from posbias.measurement.schema import ESTIMATORS, Dimensions, in_order, influence_array
@@ -345,6 +345,9 @@ class Measurement:
     def summary(self) -> str:
         """Return a few lines about model, text and results, for people."""
         return summarise(self)
+
+    def _repr_html_(self) -> str:
+        return summarise_html(self)
 
     def __repr__(self) -> str:
         return (

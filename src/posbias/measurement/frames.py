@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posbias.errors import InputError
 from posbias.measurement.schema import array_spec
+from posbias.optional import import_frames
 
 if TYPE_CHECKING:
     import pandas
@@ -47,7 +47,7 @@ def to_pandas(measurement: Measurement, table: str) -> pandas.DataFrame:
     """
     if table not in TABLES:
         raise InputError(f"table {table!r} is unknown; use one of {tuple(TABLES)}")
-    frame = _import("pandas").DataFrame(TABLES[table](measurement))
+    frame = import_frames("pandas").DataFrame(TABLES[table](measurement))
     return frame
 
 
@@ -62,7 +62,7 @@ def to_xarray(measurement: Measurement) -> xarray.Dataset:
     InputError
         If xarray is missing.
     """
-    library = _import("xarray")
+    library = import_frames("xarray")
     manifest = measurement.manifest
     variables = {}
     for name, array in measurement.arrays.items():
@@ -154,12 +154,3 @@ def _dimensions(letters: tuple[str, ...]) -> tuple[str, ...]:
     if dimensions.count("position") == 2:
         dimensions[-1] = "key"
     return tuple(dimensions)
-
-
-def _import(library: str) -> Any:
-    try:
-        return import_module(library)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{library} is not installed; tables need it: pip install 'posbias[frames]'"
-        ) from error
