@@ -7,7 +7,7 @@ recurrence ``f_j = r (f_{j+1} + past p_{j+1} / Z_{j+1})``, summed over heads wit
 
 Two implementations with the same results: the compiled pass over positions, and one on matrix
 products, where B positions of a block exchange mass through a table of powers and the blocks
-through ``c_k = T_k + r^B c_{k+1}``. All terms are positive: values keep their relative accuracy
+through ``c_k = T_k + r^B c_{k+1}``, summed in doubling steps. All terms are positive: values keep their relative accuracy
 down to 1e-290.
 """
 
@@ -25,12 +25,14 @@ __all__ = ["EXTREME", "AlibiHeads"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Blocks = NDArray[np.float64]
 
 EXTREME = 300.0
 """Slopes and diagonal terms above this, in nats, need the laws of `_chains`."""
 
 _BLOCK = 16
 _ROWS_AT_ONCE = 4096
+_MOST_KEPT = COMPILED_FROM // 4
 
 
 class AlibiHeads:
@@ -46,76 +48,109 @@ class AlibiHeads:
 
     def __init__(self, n: int, slopes: Vector, diagonals: Vector, weights: Vector) -> None:
         order = np.argsort(-slopes, kind="stable")
-        slopes, diagonals = slopes[order], diagonals[order]
-        own, past = np.exp(np.minimum(diagonals, 0.0)), np.exp(np.minimum(-diagonals, 0.0))
         self._n = n
-        self._heads = np.ascontiguousarray(np.stack([slopes, weights[order], own, past]))
-        self._tables: tuple[Matrix, Vector] | None = None
+        self._slopes, self._weights = slopes[order], weights[order]
+        self._diagonals = diagonals[order]
+        self._odds = np.exp(self._diagonals)
+        self._kept: _Table | None = None
 
     def rmatvec(self, p: Vector) -> Vector:
         """Return ``p @ A``, shape (n,)."""
-        module = compiled(self._n * self._heads.shape[1])
+        module = compiled(self._n * self._slopes.size)
         if module is not None:
-            return np.asarray(module.alibi_push(np.ascontiguousarray(p), self._heads))
-        powers = _powers(self._heads[0].tobytes())
-        out, carry = np.empty(self._n), np.zeros(self._heads.shape[1])
-        step = _ROWS_AT_ONCE
-        for start in range((self._n - 1) // step * step, -1, -step):
-            rows = slice(start, min(start + step, self._n))
-            sent, own = self._rows(rows)
-            flow, carry = _push(p[rows, None] * sent, powers, carry)
-            out[rows] = own * p[rows] + flow
-        return out
+            return np.asarray(module.alibi_push(np.ascontiguousarray(p), self._packed))
+        powers = _powers(self._slopes.tobytes())
+        parts, carry = [], np.zeros(self._slopes.size)
+        for start in reversed(self._starts):
+            given = _in_blocks(p[start : start + _ROWS_AT_ONCE])
+            received, carry = _push(given, self._table(start), powers, carry)
+            parts.append(received)
+        return np.concatenate(parts[::-1])[: self._n]
 
     def matvec(self, v: Vector) -> Vector:
         """Return ``A @ v``, shape (n,)."""
-        module = compiled(self._n * self._heads.shape[1])
+        module = compiled(self._n * self._slopes.size)
         if module is not None:
-            return np.asarray(module.alibi_pull(np.ascontiguousarray(v), self._heads))
-        powers = _powers(self._heads[0].tobytes())
-        out, carry = np.empty(self._n), np.zeros(self._heads.shape[1])
-        for start in range(0, self._n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, self._n))
-            sent, own = self._rows(rows)
-            sums, carry = _pull(v[rows], powers, carry)
-            out[rows] = own * v[rows] + np.einsum("ih,ih->i", sent, sums)
-        return out
+            return np.asarray(module.alibi_pull(np.ascontiguousarray(v), self._packed))
+        powers = _powers(self._slopes.tobytes())
+        parts, carry = [], np.zeros(self._slopes.size)
+        for start in self._starts:
+            given = _in_blocks(v[start : start + _ROWS_AT_ONCE])
+            means, carry = _pull(given, self._table(start), powers, carry)
+            parts.append(means)
+        return np.concatenate(parts)[: self._n]
 
     def diagonal(self) -> Vector:
         """Return the diagonal of A, shape (n,)."""
-        starts = range(0, self._n, _ROWS_AT_ONCE)
-        return np.concatenate(
-            [self._rows(slice(s, min(s + _ROWS_AT_ONCE, self._n)))[1] for s in starts]
-        )
+        parts = [self._shares(start)[1] for start in self._starts]
+        return np.concatenate(parts)[: self._n]
 
-    def _rows(self, rows: slice) -> tuple[Matrix, Vector]:
-        """Return ``weight past / Z_i``, shape (R, H), and the diagonal, shape (R,)."""
-        if self._n > _ROWS_AT_ONCE or self._heads.size >= COMPILED_FROM:
-            return self._shares(rows)
-        if self._tables is None:
-            self._tables = self._shares(rows)
-        return self._tables
+    @property
+    def _starts(self) -> range:
+        return range(0, self._n, _ROWS_AT_ONCE)
 
-    def _shares(self, rows: slice) -> tuple[Matrix, Vector]:
-        slopes, weights, own, past = self._heads
-        mass = _past_mass(slopes.tobytes(), rows.start, rows.stop)
-        inverse = weights / (own + past * mass)
-        return past * inverse, inverse @ own
+    @functools.cached_property
+    def _packed(self) -> Matrix:
+        """Slopes, weights, own and past as the compiled code takes them, shape (4, H)."""
+        own = np.exp(np.minimum(self._diagonals, 0.0))
+        past = np.exp(np.minimum(-self._diagonals, 0.0))
+        return np.stack([self._slopes, self._weights, own, past])
+
+    def _table(self, start: int) -> _Table:
+        """Return the weights of the rows from `start` on."""
+        if self._n > _ROWS_AT_ONCE or self._slopes.size >= _MOST_KEPT:
+            return self._made(start)
+        if self._kept is None:
+            self._kept = self._made(start)
+        return self._kept
+
+    def _made(self, start: int) -> _Table:
+        powers = _powers(self._slopes.tobytes())
+        sent, own = self._shares(start)
+        blocks = sent.reshape(-1, _BLOCK, self._slopes.size)
+        local = np.matmul(blocks.transpose(1, 0, 2), powers.within).transpose(1, 0, 2)
+        places = np.arange(_BLOCK)
+        local[:, places, places] = own.reshape(-1, _BLOCK)
+        sent *= powers.ahead.reshape(-1)
+        return _Table(np.ascontiguousarray(local), blocks)
+
+    def _shares(self, start: int) -> tuple[Matrix, Vector]:
+        """Return ``weight past / Z_i``, shape (K, B H), and the diagonal, shape (K B,).
+
+        Blocks are whole: rows beyond the last position are there too.
+        """
+        count = -(-min(self._n - start, _ROWS_AT_ONCE) // _BLOCK)
+        mass = _past_mass(self._slopes.tobytes(), start, start + count * _BLOCK)
+        # weight past / (own + past G) with own / past = e^d, which EXTREME keeps from overflowing.
+        sent = mass.reshape(count, -1) + np.tile(self._odds, _BLOCK)
+        np.divide(np.tile(self._weights, _BLOCK), sent, out=sent)
+        return sent, sent.reshape(-1, self._odds.size) @ self._odds
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Weights of the rows of K blocks.
+
+    ``local`` has shape (K, B, B): A[i, j] within a block. ``distant`` has shape (K, B, H):
+    ``weight past r^b / Z_i``, what a row gives, head by head, to the keys before its block.
+    """
+
+    local: Blocks
+    distant: Blocks
 
 
 @dataclass(frozen=True)
 class _Powers:
-    """Powers of r within a block of B positions.
+    """Powers of r within a block of B positions, and from block to block.
 
-    ``within`` has shape (B, H, B): r^(b' - b) for b' > b. ``ahead`` and ``behind`` have shape
-    (B, H): r^b and r^(B - b). ``step`` and ``loss`` are r^B and 1 - r^B, shape (H,).
+    ``within`` has shape (B, H, B): r^(b - b') for b' < b. ``ahead`` and ``behind`` have shape
+    (B, H): r^b and r^(B - b). ``steps`` holds r^B, r^2B, r^4B, ..., each of shape (H,).
     """
 
-    within: NDArray[np.float64]
+    within: Blocks
     ahead: Matrix
     behind: Matrix
-    step: Vector
-    loss: Vector
+    steps: tuple[Vector, ...]
 
 
 @functools.lru_cache(maxsize=8)
@@ -125,12 +160,12 @@ def _powers(slopes: bytes) -> _Powers:
     b = np.arange(_BLOCK)
     lags = b[:, None, None] - b
     within = np.where(lags > 0, np.exp(-m[:, None] * np.maximum(lags, 0)), 0.0)
+    blocks = _ROWS_AT_ONCE // _BLOCK
     return _Powers(
         within,
         np.exp(-m * b[:, None]),
         np.exp(-m * (_BLOCK - b[:, None])),
-        np.exp(-m * _BLOCK),
-        -np.expm1(-m * _BLOCK),
+        tuple(np.exp(-m * (_BLOCK * 2**k)) for k in range(blocks.bit_length())),
     )
 
 
@@ -145,50 +180,46 @@ def _past_mass(slopes: bytes, start: int, stop: int) -> Matrix:
     return np.where(flat, rows, np.exp(-m) * grown)
 
 
-def _push(sent: Matrix, powers: _Powers, carry: Vector) -> tuple[Vector, Vector]:
-    """Return what R rows, sending `sent` of shape (R, H), and later rows give to the R keys.
+def _push(p: Matrix, table: _Table, powers: _Powers, carry: Vector) -> tuple[Vector, Vector]:
+    """Return what the keys of K blocks receive of the rows `p`, (K, B), and of later rows.
 
-    `carry` is the sum of r^(i - R) sent_i over later rows i, zero unless R is a multiple of B;
-    the same sum from the first of the R rows on is returned beside the flow, shape (R,).
+    `carry` is what later rows give to a key right behind the last block, shape (H,), zero unless
+    all blocks are full; the same for a key at the start of the first block is returned too.
     """
-    blocks = _in_blocks(sent)
-    totals = np.einsum("kbh,bh->kh", blocks, powers.ahead)
-    carries = np.empty_like(totals)
-    for k in range(len(blocks) - 1, -1, -1):
-        carries[k] = carry
-        carry = totals[k] + _kept(powers, carry)
-    flow = blocks.reshape(len(blocks), -1) @ powers.within.reshape(-1, _BLOCK)
-    flow += carries @ powers.behind.T
-    return flow.reshape(-1)[: len(sent)], carry
+    given = p[:, None]
+    totals = np.matmul(given, table.distant)[:, 0]
+    carries = _accumulated(np.concatenate([carry[None], totals[::-1]]), powers)[::-1]
+    received = np.matmul(given, table.local)[:, 0]
+    received += carries[1:] @ powers.behind.T
+    return received.reshape(-1), carries[0]
 
 
-def _pull(v: Vector, powers: _Powers, carry: Vector) -> tuple[Matrix, Vector]:
-    """Return the sums of r^(i - j) v_j over keys j < i of R rows and of earlier ones in `carry`.
+def _pull(v: Matrix, table: _Table, powers: _Powers, carry: Vector) -> tuple[Vector, Vector]:
+    """Return the means of `v`, (K, B), over the rows of K blocks.
 
     `carry` is the sum of r^-j v_j over earlier keys j < 0, shape (H,); the same sum for the row
-    after the last block is returned beside the sums, shape (R, H).
+    after the last block is returned beside the means, shape (K B,).
     """
-    blocks = _in_blocks(v[:, None])[:, :, 0]
-    totals = blocks @ powers.behind
-    carries = np.empty_like(totals)
-    for k in range(len(blocks)):
-        carries[k] = carry
-        carry = totals[k] + _kept(powers, carry)
-    sums = (blocks @ powers.within.reshape(-1, _BLOCK).T).reshape(len(blocks), _BLOCK, -1)
-    sums += carries[:, None] * powers.ahead
-    return sums.reshape(-1, carry.size)[: len(v)], carry
+    carries = _accumulated(np.concatenate([carry[None], v @ powers.behind]), powers)
+    means = np.matmul(table.local, v[:, :, None])
+    means += np.matmul(table.distant, carries[:-1, :, None])
+    return means.reshape(-1), carries[-1]
 
 
-def _kept(powers: _Powers, carry: Vector) -> Vector:
-    """Return r^B times the carry, as a difference where r^B >= 1/2."""
-    return np.where(powers.step < 0.5, powers.step * carry, carry - powers.loss * carry)
+def _accumulated(totals: Matrix, powers: _Powers) -> Matrix:
+    """Return c_k = totals_k + r^B c_{k-1} in place of the totals, in log2(K) steps."""
+    for k, step in enumerate(powers.steps):
+        if 2**k >= len(totals):
+            break
+        totals[2**k :] += step * totals[: -(2**k)]
+    return totals
 
 
-def _in_blocks(a: Matrix) -> NDArray[np.float64]:
-    """Return rows (R, H) as (K, B, H), zeros after the end."""
-    count = -(-len(a) // _BLOCK)
-    if count * _BLOCK == len(a):
-        return a.reshape(count, _BLOCK, a.shape[1])
-    padded = np.zeros((count * _BLOCK, a.shape[1]))
-    padded[: len(a)] = a
-    return padded.reshape(count, _BLOCK, a.shape[1])
+def _in_blocks(x: Vector) -> Matrix:
+    """Return a vector as (K, B), zeros after the end."""
+    count = -(-x.size // _BLOCK)
+    if count * _BLOCK == x.size:
+        return x.reshape(count, _BLOCK)
+    padded = np.zeros(count * _BLOCK)
+    padded[: x.size] = x
+    return padded.reshape(count, _BLOCK)
