@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posbias.binning import bin_edges, block_masses, end_size, mean_shares
 from posbias.kernels import AttentionKernel, DenseKernel
 from posbias.profile import Profile
-from posbias.report.binning import bin_edges, end_size, mean_shares
 from posbias.report.heatmaps import (
     BUDGET,
-    block_masses,
     encode_blocks,
     grid_for,
     kernel_figures,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.binning import bin_edges, block_masses
 from posbias.kernels import Kernel
-from posbias.report.binning import bin_edges
 
-__all__ = ["DECADES", "GRIDS", "block_masses", "encode_blocks", "grid_for", "kernel_figures"]
+__all__ = ["DECADES", "GRIDS", "encode_blocks", "grid_for", "kernel_figures"]
 
 Array = NDArray[np.float64]
 
@@ -65,30 +65,6 @@ def grid_for(n: int, count: int) -> int:
         if count * size * (size + 1) / 2 * _CHARACTERS_PER_BLOCK <= BUDGET:
             return size
     return min(n, GRIDS[-1])
-
-
-def block_masses(kernel: Kernel, edges: NDArray[np.int64]) -> Array:
-    """Return the share of the attention of a block of queries that goes to a block of keys.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A row-stochastic operator of n positions.
-    edges : ndarray, shape (G + 1,)
-        Edges of the blocks.
-
-    Returns
-    -------
-    ndarray, shape (G, G)
-        The mean over the queries of a block of their mass on a block of keys: rows sum to one.
-        Divided by the width of the key block it is the mean weight of a pair. G row products.
-    """
-    widths = np.diff(edges)
-    blocks = np.repeat(np.arange(widths.size), widths)
-    averages = np.zeros((widths.size, kernel.n))
-    averages[blocks, np.arange(kernel.n)] = 1.0 / widths[blocks]
-    masses: Array = np.add.reduceat(kernel.rmatmat(averages), edges[:-1], axis=1)
-    return masses
 
 
 def encode_blocks(masses: Array) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.binning import bin_edges, end_size, mean_shares, round_digits
 from posbias.measurement import Measurement
 from posbias.profile import Profile
-from posbias.report.binning import bin_edges, end_size, mean_shares, round_digits
 from posbias.rollout import Rollout
 
 __all__ = ["PROFILE_BINS", "depth_series", "mixing_series", "profile_panels"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from posbias.binning import bin_edges, mean_shares, round_digits
 from posbias.measurement import Measurement
 from posbias.predict import VARIANTS
 from posbias.profile import Profile
 from posbias.report import facts
-from posbias.report.binning import bin_edges, mean_shares, round_digits
 from posbias.report.page import Page
 from posbias.report.resampling import Interval
 from posbias.report.single import Findings, find

@@ -1,11 +1,13 @@
-"""Long profiles in few bins, their mass preserved, and both ends enlarged."""
+"""Long profiles and large kernels in few bins, their mass preserved, and both ends enlarged."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bin_edges", "end_size", "mean_shares", "round_digits"]
+from posbias.kernels import Kernel
+
+__all__ = ["bin_edges", "block_masses", "end_size", "mean_shares", "round_digits"]
 
 Array = NDArray[np.float64]
 Edges = NDArray[np.int64]
@@ -42,6 +44,30 @@ def mean_shares(mass: Array, edges: Edges, n: int) -> Array:
     sums = np.add.reduceat(mass, edges[:-1], axis=-1)
     shares: Array = sums / np.diff(edges) * n
     return shares
+
+
+def block_masses(kernel: Kernel, edges: Edges) -> Array:
+    """Return the share of the attention of a block of queries that goes to a block of keys.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A row-stochastic operator of n positions.
+    edges : ndarray, shape (G + 1,)
+        Edges of the blocks.
+
+    Returns
+    -------
+    ndarray, shape (G, G)
+        The mean over the queries of a block of their mass on a block of keys: rows sum to one.
+        Divided by the width of the key block it is the mean weight of a pair. G row products.
+    """
+    widths = np.diff(edges)
+    blocks = np.repeat(np.arange(widths.size), widths)
+    averages = np.zeros((widths.size, kernel.n))
+    averages[blocks, np.arange(kernel.n)] = 1.0 / widths[blocks]
+    masses: Array = np.add.reduceat(kernel.rmatmat(averages), edges[:-1], axis=1)
+    return masses
 
 
 def end_size(n: int) -> int:
