@@ -7,8 +7,8 @@ recurrence ``f_j = r (f_{j+1} + past p_{j+1} / Z_{j+1})``, summed over heads wit
 
 Two implementations with the same results: the compiled pass over positions, and one on matrix
 products, where B positions of a block exchange mass through a table of powers and the blocks
-through ``c_k = T_k + r^B c_{k+1}``, summed in doubling steps. All terms are positive: values keep their relative accuracy
-down to 1e-290.
+through ``c_k = T_k + r^B c_{k+1}``, summed in doubling steps. All terms are positive: values keep
+their relative accuracy down to 1e-290.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class AlibiHeads:
         self._diagonals = diagonals[order]
         self._odds = np.exp(self._diagonals)
         self._kept: _Table | None = None
+        self._was_used = False
 
     def rmatvec(self, p: Vector) -> Vector:
         """Return ``p @ A``, shape (n,)."""
@@ -100,9 +101,13 @@ class AlibiHeads:
         """Return the weights of the rows from `start` on."""
         if self._n > _ROWS_AT_ONCE or self._slopes.size >= _MOST_KEPT:
             return self._made(start)
-        if self._kept is None:
-            self._kept = self._made(start)
-        return self._kept
+        if self._kept is not None:
+            return self._kept
+        table = self._made(start)
+        if self._was_used:  # a single profile uses each layer once: keep nothing then
+            self._kept = table
+        self._was_used = True
+        return table
 
     def _made(self, start: int) -> _Table:
         powers = _powers(self._slopes.tobytes())
@@ -122,8 +127,9 @@ class AlibiHeads:
         count = -(-min(self._n - start, _ROWS_AT_ONCE) // _BLOCK)
         mass = _past_mass(self._slopes.tobytes(), start, start + count * _BLOCK)
         # weight past / (own + past G) with own / past = e^d, which EXTREME keeps from overflowing.
-        sent = mass.reshape(count, -1) + np.tile(self._odds, _BLOCK)
-        np.divide(np.tile(self._weights, _BLOCK), sent, out=sent)
+        # A block at a time: short inner loops are slow.
+        sent = mass.reshape(count, -1) + _in_each_row(self._odds)
+        np.divide(_in_each_row(self._weights), sent, out=sent)
         return sent, sent.reshape(-1, self._odds.size) @ self._odds
 
 
@@ -213,6 +219,11 @@ def _accumulated(totals: Matrix, powers: _Powers) -> Matrix:
             break
         totals[2**k :] += step * totals[: -(2**k)]
     return totals
+
+
+def _in_each_row(values: Vector) -> Vector:
+    """Return values of H heads B times, shape (B H,)."""
+    return np.broadcast_to(values, (_BLOCK, values.size)).reshape(-1)
 
 
 def _in_blocks(x: Vector) -> Matrix:

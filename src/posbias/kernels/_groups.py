@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.kernels._alibi import EXTREME, AlibiHeads
+from posbias.kernels._bank import AlibiBank
 from posbias.kernels._chains import ChainBank, Exponentials, are_chains
 from posbias.kernels._lags import LagBank
 from posbias.kernels._layer import Law, Layer
@@ -16,7 +17,7 @@ from posbias.kernels._runs import RunBank, runs_of
 from posbias.kernels.masks import Band
 from posbias.kernels.positions import ALiBi, NoPE
 
-__all__ = ["Group", "groups_of"]
+__all__ = ["Group", "bank_groups", "groups_of"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -25,6 +26,7 @@ _KEPT = 2**18
 _AT_ONCE = 2**20
 _MOST_RUNS = 128
 _SAFE = 300.0
+_MOST_ALIKE = 4
 
 
 class Group(Protocol):
@@ -116,7 +118,7 @@ def groups_of(layer: Layer, laws: Sequence[Law]) -> list[Group]:
         else:
             chained.append(law)
     groups: list[Group] = [LawGroup(layer, [law]) for law in others]
-    if sum(len(law.heads) for law in quick) > 4 * len(quick):
+    if sum(len(law.heads) for law in quick) > _MOST_ALIKE * len(quick):
         chained += quick  # many heads per law, as without position encoding
     elif quick:
         groups.append(_alibi_heads(layer, quick))
@@ -125,14 +127,44 @@ def groups_of(layer: Layer, laws: Sequence[Law]) -> list[Group]:
     return groups
 
 
+def bank_groups(layer: Layer, bank: AlibiBank, weights: Vector) -> list[Group] | None:
+    """Return what `groups_of` returns for the heads of a bank, None if they do not fit one code.
+
+    Parameters
+    ----------
+    layer : Layer
+        The layer of the heads.
+    bank : AlibiBank
+        The heads.
+    weights : ndarray, shape (H,)
+        Their weights, summing to one.
+    """
+    slopes, diagonals = bank.slopes, bank.diagonals
+    if not weights.all():
+        used = weights > 0.0
+        slopes, diagonals, weights = slopes[used], diagonals[used], weights[used]
+    limit = EXTREME * layer.temperature
+    if not _is_plainly_causal(layer) or slopes.min() < 0.0:
+        return None
+    if max(slopes.max(), diagonals.max(), -diagonals.min()) > limit:
+        return None
+    if slopes.size > _MOST_ALIKE * len(set(slopes.tolist())):
+        return None
+    return [AlibiHeads(layer.n, slopes / layer.temperature, diagonals / layer.temperature, weights)]
+
+
+def _is_plainly_causal(layer: Layer) -> bool:
+    return layer.bands == ((Band(False, 1, layer.n - 1, layer.n),) if layer.n > 1 else ())
+
+
 def _is_exponential(law: Law) -> bool:
     return isinstance(law.heads[0].position, (NoPE, ALiBi))
 
 
 def _is_quick(layer: Layer, law: Law) -> bool:
     """Whether an exponential law fits the code for causal ALiBi heads."""
-    n, head = layer.n, law.heads[0]
-    if layer.bands != ((Band(False, 1, n - 1, n),) if n > 1 else ()):
+    head = law.heads[0]
+    if not _is_plainly_causal(layer):
         return False
     if head.key is not None or head.sink is not None:
         return False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
+from posbias.kernels._bank import AlibiBank
 from posbias.kernels._checks import as_real, as_reals, as_weights
 from posbias.kernels._dense_rows import dense_blocks, dense_rows
-from posbias.kernels._groups import groups_of
+from posbias.kernels._groups import Group, bank_groups, groups_of
 from posbias.kernels._layer import Law, Layer, laws_of
 from posbias.kernels.base import Kernel, Matrix, Vector
 from posbias.kernels.head import Head
@@ -76,29 +78,22 @@ class AttentionKernel(Kernel):
         temperature: float = 1.0,
     ) -> None:
         super().__init__(n)
-        self._heads = tuple(heads)
+        self._given = heads if isinstance(heads, AlibiBank) else tuple(heads)
         self._mask = Causal() if mask is None else mask
         self._temperature = as_real(temperature, "the temperature", above=0.0)
-        if not self._heads:
+        if not self._given:
             raise InputError("an attention kernel needs at least one head, got none")
-        for index, head in enumerate(self._heads):
-            if not isinstance(head, Head):
-                raise InputError(f"head {index} is {head!r}; a Head is required")
-            if head.key is not None and head.key.size != self._n:
-                raise InputError(
-                    f"head {index} has {head.key.size} key logits for {self._n} positions; one "
-                    "per position is required"
-                )
+        if isinstance(self._given, tuple):
+            self._check_heads(self._given)
         if not isinstance(self._mask, Mask):
             raise InputError(f"the mask is {self._mask!r}; a Mask is required")
-        self._weights = as_weights(
-            [head.weight for head in self._heads], len(self._heads), "the head weights"
-        )
         self._layer = Layer(self._n, self._mask, self._temperature)
-        self._laws = laws_of(self._heads, self._weights.tolist())
-        for law in self._laws:
-            self._check_size(law)
-        self._groups = groups_of(self._layer, self._laws)
+        groups = self._groups_of_bank()
+        if groups is None:
+            for law in self._laws:
+                self._check_size(law)
+            groups = groups_of(self._layer, self._laws)
+        self._groups = groups
 
     @classmethod
     def alibi(
@@ -131,11 +126,8 @@ class AttentionKernel(Kernel):
             diagonal = np.full(m.size, as_real(diagonal, "the diagonal term"))
         d = as_reals(diagonal, "the diagonal terms", size=m.size)
         w = np.ones(m.size) if weights is None else as_reals(weights, "the weights", size=m.size)
-        heads = [
-            Head(ALiBi(slope), weight=weight, diagonal=own)
-            for slope, weight, own in zip(m.tolist(), w.tolist(), d.tolist(), strict=True)
-        ]
-        return cls(n, heads, mask=mask, temperature=temperature)
+        bank = AlibiBank(*(np.array(values) for values in (m, d, w)))
+        return cls(n, bank, mask=mask, temperature=temperature)
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -194,7 +186,8 @@ class AttentionKernel(Kernel):
     def restrict(self, n: int) -> AttentionKernel:
         """Return the kernel of the same rule over the first `n` positions."""
         n = self._restricted(n)
-        heads = [head.restrict(n) for head in self._heads]
+        same = isinstance(self._given, AlibiBank)
+        heads = self._given if same else [head.restrict(n) for head in self._heads]
         return AttentionKernel(n, heads, mask=self._mask, temperature=self._temperature)
 
     def describe(self) -> Mapping[str, Any]:
@@ -221,6 +214,36 @@ class AttentionKernel(Kernel):
             "weights": None if set(weights) == {1.0} else weights,
         }
         return {"alibi": bank, **shared}
+
+    @cached_property
+    def _heads(self) -> tuple[Head, ...]:
+        return tuple(self._given)
+
+    @cached_property
+    def _weights(self) -> Vector:
+        given = self._given
+        weights = given.weights if isinstance(given, AlibiBank) else [h.weight for h in given]
+        return as_weights(weights, len(given), "the head weights")
+
+    @cached_property
+    def _laws(self) -> list[Law]:
+        return laws_of(self._heads, self._weights.tolist())
+
+    def _check_heads(self, heads: tuple[Head, ...]) -> None:
+        for index, head in enumerate(heads):
+            if not isinstance(head, Head):
+                raise InputError(f"head {index} is {head!r}; a Head is required")
+            if head.key is not None and head.key.size != self._n:
+                raise InputError(
+                    f"head {index} has {head.key.size} key logits for {self._n} positions; one "
+                    "per position is required"
+                )
+
+    def _groups_of_bank(self) -> list[Group] | None:
+        """Return the fast code of heads held as arrays, None where single heads must be seen."""
+        if not isinstance(self._given, AlibiBank):
+            return None
+        return bank_groups(self._layer, self._given, self._weights)
 
     def _check_size(self, law: Law) -> None:
         """Raise `InputError` if logits are so large that their differences have no digits left."""

@@ -137,7 +137,7 @@ class Spec:
         """
         if n is None or n == self.length:
             return list(self._kernels)
-        return _build_kernels(self.layers, _count(n, "n", 2, MAX_LENGTH))
+        return self._build_kernels(_count(n, "n", 2, MAX_LENGTH))
 
     def schedule(self) -> MixingSchedule:
         """Return the mixing schedule over `depth` layers.
@@ -222,7 +222,25 @@ class Spec:
     @cached_property
     def _kernels(self) -> list[AttentionKernel]:
         # In __dict__ once built, so copies with other mixing or provenance do not build again.
-        return _build_kernels(self.layers, self.length)
+        return self._build_kernels(self.length)
+
+    def _build_kernels(self, n: int) -> list[AttentionKernel]:
+        built: dict[int, AttentionKernel] = {}
+        for index in sorted(set(self._first_equal)):
+            layer = self.layers[index]
+            try:
+                built[index] = kernel_from_description(layer, n)
+                _check_logits(layer, built[index])
+            except InputError as error:
+                raise SpecError(one_line(f"layers[{index}]: {error}")) from error
+        return [built[index] for index in self._first_equal]
+
+    @cached_property
+    def _first_equal(self) -> list[int]:
+        """For each layer the index of the first that equals it."""
+        seen: dict[str, int] = {}
+        texts = (json.dumps(layer, sort_keys=True) for layer in self.layers)
+        return [seen.setdefault(text, index) for index, text in enumerate(texts)]
 
     @property
     def _identity(self) -> str:
@@ -245,26 +263,11 @@ class Spec:
         self._set("mixing", mixing)
 
 
-def _build_kernels(layers: Sequence[Layer], n: int) -> list[AttentionKernel]:
-    built: dict[str, AttentionKernel] = {}
-    kernels = []
-    for index, layer in enumerate(layers):
-        key = json.dumps(layer, sort_keys=True)
-        if key not in built:
-            try:
-                built[key] = kernel_from_description(layer, n)
-                _check_logits(layer, built[key])
-            except InputError as error:
-                raise SpecError(one_line(f"layers[{index}]: {error}")) from error
-        kernels.append(built[key])
-    return kernels
-
-
 def _check_logits(layer: Layer, kernel: AttentionKernel) -> None:
     with np.errstate(over="ignore"):
         if "alibi" in layer:
             bank = layer["alibi"]
-            peak = np.abs(bank["slopes"]).max() * (kernel.n - 1)
+            peak = max(map(abs, bank["slopes"])) * (kernel.n - 1)
             peak += np.abs(bank.get("diagonal", 0.0)).max()
         else:
             peak = max(_peak(head, kernel.n) for head in kernel.heads)
