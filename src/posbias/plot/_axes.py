@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +11,6 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from posbias.plot.style import figure_of, plot_style
-from posbias.profile import Profile
 
 Vector = NDArray[np.float64]
 
@@ -48,28 +47,30 @@ def layer_axis(ax: Axes, depth: int) -> None:
     ax.set_xlabel("layer")
 
 
-def log_view(profiles: Mapping[str, Profile], band: Sequence[Vector] = ()) -> tuple[float, float]:
-    """Return limits of the logarithmic axis: the first profile as a whole, the others as needed.
+def log_view(
+    curves: Iterable[Vector], n: int, *, band: Sequence[Vector] = ()
+) -> tuple[float, float]:
+    """Return limits of the logarithmic axis: the first curve as a whole, the others as needed.
 
-    A band belongs to the first. The first is followed down to a millionth of the uniform mass, the
-    others to a hundredth: an attention-only profile falls by hundreds of decades, which would
-    flatten everything else.
+    A band belongs to the first. The first is followed down to a millionth of the uniform mass of
+    `n` positions, the others to a hundredth: an attention-only profile falls by hundreds of
+    decades, which would flatten everything else.
     """
-    n = next(iter(profiles.values())).n
-    first, *others = (profile.mass for profile in profiles.values())
+    first, *others = curves
     lowest, highest = [], []
     for k, mass in enumerate((first, *band, *others)):
         shown = mass[mass >= (1e-2 if k > len(band) else 1e-6) / n]
-        lowest.append(float(shown.min()))
-        highest.append(float(shown.max()))
+        if shown.size:  # a curve may lie below the view altogether
+            lowest.append(float(shown.min()))
+            highest.append(float(shown.max()))
     return min(lowest) / 1.6, min(1.25, max(highest) * 1.6)
 
 
-def position_axis(ax: Axes, n: int) -> None:
+def position_axis(ax: Axes, n: int, label: str = "position") -> None:
     """Set limits, ticks and label of an axis of positions 0..n-1."""
     # A margin on both sides keeps the first and the last position, the two that matter most,
     # off the frame.
     margin = max(0.5, 0.02 * (n - 1))
     ax.set_xlim(-margin, n - 1 + margin)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    ax.set_xlabel("position")
+    ax.set_xlabel(label)

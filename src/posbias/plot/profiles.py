@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError, ProfileError
 from posbias.plot._axes import finish_legend, layer_axis, log_view, position_axis
+from posbias.plot._bins import Bins, bins_of
 from posbias.plot.style import INK, LINE_STYLES, axes_or_new, line_styles, plot_style
 from posbias.profile import Profile, ProfileSet
 
@@ -46,7 +47,9 @@ def plot_profiles(
     Returns
     -------
     Axes
-        One line per profile, in the order given; positions on x, share of influence on y.
+        One line per profile, in the order given; positions on x, share of influence per position
+        on y. More than 512 positions are drawn as means over bins, finer at both ends, which keep
+        the mass; the label of the axis says so.
 
     Raises
     ------
@@ -57,23 +60,22 @@ def plot_profiles(
     names = labels or {}
     is_new = ax is None
     ax = axes_or_new(ax)
-    positions = np.arange(n)
+    bins = bins_of(n)
+    band = () if windows is None else _binned_band(windows, bins)
+    curves = {name: bins.means(profile.mass) for name, profile in profiles.items()}
     styles = line_styles(list(profiles))
     with plot_style():
-        band = () if windows is None else window_band(windows)
         if band:
             low, high = band
-            if low.size != n:
-                raise ProfileError(f"windows have {low.size} positions, profiles have {n}")
             label = "windows, {:.0f}-{:.0f} %".format(*SPREAD_PERCENTILES)
             ax.fill_between(
-                positions, low, high, color=INK, alpha=0.16, linewidth=0, zorder=1, label=label
+                bins.centres, low, high, color=INK, alpha=0.16, linewidth=0, zorder=1, label=label
             )
-        for name, profile in profiles.items():
+        for name, curve in curves.items():
             style = styles[name]
             ax.plot(
-                positions,
-                profile.mass,
+                bins.centres,
+                curve,
                 color=style.color,
                 linestyle=style.dashes,
                 linewidth=style.width,
@@ -81,8 +83,8 @@ def plot_profiles(
                 label=names.get(name, style.label or name),
             )
         ax.set_yscale("log")
-        ax.set_ylim(*log_view(profiles, band))
-        position_axis(ax, n)
+        ax.set_ylim(*log_view(curves.values(), n, band=band))
+        position_axis(ax, n, bins.axis_label())
         ax.set_ylabel("share of influence")
         if legend:
             finish_legend(ax, is_new=is_new)
@@ -224,3 +226,13 @@ def window_band(windows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
         raise ProfileError("the scores of a window sum to zero, so it has no shares of influence")
     low, high = np.percentile(scores / totals, SPREAD_PERCENTILES, axis=0)
     return low, high
+
+
+def _binned_band(windows: ArrayLike, bins: Bins) -> tuple[NDArray[np.float64], ...]:
+    """Return the band of the mean share per position of each bin, shape (B,) twice."""
+    scores = np.asarray(windows, dtype=np.float64)
+    if scores.ndim == 2 and scores.shape[1] != bins.n:
+        raise ProfileError(f"windows have {scores.shape[1]} positions, profiles have {bins.n}")
+    # Sums keep the total of each window, by which window_band divides.
+    summed = bins.sums(scores) if scores.ndim == 2 else scores
+    return tuple(edge / bins.widths for edge in window_band(summed))

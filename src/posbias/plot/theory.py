@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from posbias.errors import InputError
 from posbias.plot._axes import finish_legend, legend_below, log_view, position_axis
+from posbias.plot._bins import bins_of
 from posbias.plot.style import (
     INK,
     LINE_STYLES,
@@ -66,11 +67,13 @@ def plot_forces(report: ForcesReport, ax: Axes | None = None, *, legend: bool = 
     is_new = ax is None
     ax = axes_or_new(ax)
     with plot_style():
-        for name, profile in profiles.items():
+        bins = bins_of(report.baseline.n)
+        curves = {name: bins.means(profile.mass) for name, profile in profiles.items()}
+        for name, curve in curves.items():
             style = complete if name == "all" else FORCE_STYLES[name]
             ax.plot(
-                np.arange(profile.n),
-                profile.mass,
+                bins.centres,
+                curve,
                 color=style.color,
                 linestyle=style.dashes,
                 linewidth=style.width,
@@ -78,8 +81,8 @@ def plot_forces(report: ForcesReport, ax: Axes | None = None, *, legend: bool = 
                 label=style.label,
             )
         ax.set_yscale("log")
-        ax.set_ylim(*log_view(profiles))
-        position_axis(ax, report.baseline.n)
+        ax.set_ylim(*log_view(curves.values(), bins.n))
+        position_axis(ax, bins.n, bins.axis_label())
         ax.set_ylabel("share of influence")
         if legend:
             finish_legend(ax, is_new=is_new)
