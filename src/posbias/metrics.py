@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +15,9 @@ __all__ = [
     "END_SHARE",
     "U_MARGIN",
     "ShapeFigures",
+    "distance_arrays",
     "jensen_shannon",
+    "shape_arrays",
     "shape_figures",
     "smooth",
     "spearman",
@@ -48,8 +49,7 @@ def wasserstein(p: ProfileLike, q: ProfileLike) -> float:
     ProfileError
         If either is no profile or their lengths differ. Cost O(n).
     """
-    a, b = _pair(p, q)
-    return float(np.abs(np.cumsum(a - b)[:-1]).sum() / (a.size - 1))
+    return float(_wasserstein(*_pair(p, q)))
 
 
 def spearman(p: ProfileLike, q: ProfileLike) -> float:
@@ -63,12 +63,7 @@ def spearman(p: ProfileLike, q: ProfileLike) -> float:
     ProfileError
         If either is no profile or their lengths differ. Cost O(n log n).
     """
-    from scipy.stats import rankdata
-
-    a, b = (rankdata(x) for x in _pair(p, q))
-    a, b = a - a.mean(), b - b.mean()
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b / scale) if scale > 0.0 else float("nan")
+    return float(_spearman(*_pair(p, q)))
 
 
 def jensen_shannon(p: ProfileLike, q: ProfileLike) -> float:
@@ -82,13 +77,7 @@ def jensen_shannon(p: ProfileLike, q: ProfileLike) -> float:
     ProfileError
         If either is no profile or their lengths differ. Cost O(n).
     """
-    from scipy.special import rel_entr
-
-    a, b = _pair(p, q)
-    middle = (a + b) / 2
-    divergence = (rel_entr(a, middle).sum() + rel_entr(b, middle).sum()) / 2
-    # Rounding alone can take the divergence of nearly equal profiles below its bound 0.
-    return max(0.0, float(divergence))
+    return float(_jensen_shannon(*_pair(p, q)))
 
 
 def total_variation(p: ProfileLike, q: ProfileLike) -> float:
@@ -99,8 +88,29 @@ def total_variation(p: ProfileLike, q: ProfileLike) -> float:
     ProfileError
         If either is no profile or their lengths differ. Cost O(n).
     """
-    a, b = _pair(p, q)
-    return float(np.abs(a - b).sum() / 2)
+    return float(_total_variation(*_pair(p, q)))
+
+
+def distance_arrays(p: Vector, q: Vector) -> dict[str, Vector]:
+    """Return all distances between many profiles at once.
+
+    Parameters
+    ----------
+    p, q : ndarray, shape (..., n)
+        Profiles along the last axis, taken as they are, and of shapes that broadcast.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (...)
+        ``w1``, ``spearman``, ``js``, ``tv``: `wasserstein`, `spearman`, `jensen_shannon` and
+        `total_variation` of each pair. Cost O(n log n) per pair.
+    """
+    return {
+        "w1": _wasserstein(p, q),
+        "spearman": _spearman(p, q),
+        "js": _jensen_shannon(p, q),
+        "tv": _total_variation(p, q),
+    }
 
 
 @dataclass(frozen=True)
@@ -144,29 +154,53 @@ def shape_figures(p: ProfileLike) -> ShapeFigures:
     ProfileError
         If `p` is no profile. Cost O(n).
     """
-    from scipy.special import entr
-
-    mass = _mass(p)
-    n = mass.size
-    ends = -(-n // END_SHARE)
-    curve = smooth(mass)
-    least = float(curve.min())
-    trough = int(np.flatnonzero(curve <= least * (1 + _TIE))[0])
-    is_inside = 0 < trough < n - 1
-    rise = min(curve[0], curve[-1]) - least
+    found = {name: values[()] for name, values in shape_arrays(_mass(p)).items()}
     return ShapeFigures(
-        primacy=float(mass[:ends].sum()),
-        recency=float(mass[-ends:].sum()),
-        trough_position=trough,
-        trough_depth=1.0 - n * least,
-        mean_position=float(np.arange(n) @ mass),
-        entropy=float(entr(mass).sum()),
-        is_u_shaped=bool(is_inside and rise > U_MARGIN / n),
+        primacy=float(found["primacy"]),
+        recency=float(found["recency"]),
+        trough_position=int(found["trough_position"]),
+        trough_depth=float(found["trough_depth"]),
+        mean_position=float(found["mean_position"]),
+        entropy=float(found["entropy"]),
+        is_u_shaped=bool(found["is_u_shaped"]),
     )
 
 
+def shape_arrays(p: Vector) -> dict[str, NDArray[Any]]:
+    """Return the figures of `shape_figures` of many profiles at once.
+
+    Parameters
+    ----------
+    p : ndarray, shape (..., n)
+        Profiles along the last axis, taken as they are.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (...)
+        The attributes of `ShapeFigures`. Cost O(n) per profile.
+    """
+    from scipy.special import entr
+
+    n = p.shape[-1]
+    ends = -(-n // END_SHARE)
+    curve = smooth(p)
+    least = curve.min(axis=-1)
+    trough = np.argmax(curve <= least[..., None] * (1 + _TIE), axis=-1)
+    is_inside = (trough > 0) & (trough < n - 1)
+    rise = np.minimum(curve[..., 0], curve[..., -1]) - least
+    return {
+        "primacy": p[..., :ends].sum(axis=-1),
+        "recency": p[..., -ends:].sum(axis=-1),
+        "trough_position": trough,
+        "trough_depth": np.asarray(1.0 - n * least),
+        "mean_position": np.asarray(p @ np.arange(float(n))),
+        "entropy": entr(p).sum(axis=-1),
+        "is_u_shaped": is_inside & (rise > U_MARGIN / n),
+    }
+
+
 def smooth(mass: ArrayLike) -> Vector:
-    """Return the centred moving average over 2 h + 1 positions, h = n // 32, shape (n,).
+    """Return the centred moving average over 2 h + 1 positions, h = n // 32, shape (..., n).
 
     The width is about n / 16; profiles shorter than 32 positions stay as they are. Near an end
     the average shrinks symmetrically: position j averages over j - g..j + g with
@@ -174,30 +208,65 @@ def smooth(mass: ArrayLike) -> Vector:
     straight. Sums are formed without subtraction, so that small values keep their digits. O(n).
     """
     values = np.asarray(mass, dtype=np.float64)
-    half = values.size // 32
+    half = values.shape[-1] // 32
     if half == 0:
         return values.copy()
     width = 2 * half + 1
     sizes = np.arange(1.0, width, 2.0)
-    start = np.cumsum(values[: width - 2])[::2] / sizes
-    end = np.cumsum(values[: -(width - 1) : -1])[::2] / sizes
-    return np.concatenate([start, _window_sums(values, width) / width, end[::-1]])
+    start = np.cumsum(values[..., : width - 2], axis=-1)[..., ::2] / sizes
+    end = np.cumsum(values[..., : -(width - 1) : -1], axis=-1)[..., ::2] / sizes
+    middle = _window_sums(values, width) / width
+    return np.concatenate([start, middle, end[..., ::-1]], axis=-1)
 
 
 def _window_sums(values: Vector, width: int) -> Vector:
-    """Return the sum of every `width` consecutive values, shape (n - width + 1,).
+    """Return the sum of every `width` consecutive values, shape (..., n - width + 1).
 
     A window is the end of one block of `width` values and the start of the next: a suffix sum and
     a prefix sum, both exact to rounding of their own size.
     """
-    n = values.size
-    blocks = np.zeros((-(-n // width) + 1, width))
-    blocks.flat[:n] = values
-    suffix = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
-    prefix = np.cumsum(blocks, axis=1)
-    before = np.concatenate([np.zeros((len(blocks), 1)), prefix[:, :-1]], axis=1).ravel()
-    first = np.arange(n - width + 1)
-    return np.asarray(suffix[first] + before[first + width])
+    *outer, n = values.shape
+    count = -(-n // width) + 1
+    padded = np.zeros((*outer, count * width))
+    padded[..., :n] = values
+    blocks = padded.reshape(*outer, count, width)
+    suffix = np.cumsum(blocks[..., ::-1], axis=-1)[..., ::-1].reshape(padded.shape)
+    # The prefix sum before each position; windows that start on a block need none of the next.
+    before = np.zeros_like(blocks)
+    np.cumsum(blocks[..., :-1], axis=-1, out=before[..., 1:])
+    before = before.reshape(padded.shape)
+    last = n - width + 1
+    return np.asarray(suffix[..., :last] + before[..., width : width + last])
+
+
+def _wasserstein(a: Vector, b: Vector) -> Vector:
+    gaps = np.abs(np.cumsum(a - b, axis=-1)[..., :-1])
+    return np.asarray(gaps.sum(axis=-1) / (a.shape[-1] - 1))
+
+
+def _spearman(a: Vector, b: Vector) -> Vector:
+    from scipy.stats import rankdata
+
+    x, y = rankdata(a, axis=-1), rankdata(b, axis=-1)
+    x -= x.mean(axis=-1, keepdims=True)
+    y -= y.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
+    correlation = np.full(scale.shape, np.nan)
+    np.divide((x * y).sum(axis=-1), scale, out=correlation, where=scale > 0.0)
+    return correlation
+
+
+def _jensen_shannon(a: Vector, b: Vector) -> Vector:
+    from scipy.special import rel_entr
+
+    middle = (a + b) / 2
+    divergence = (rel_entr(a, middle).sum(axis=-1) + rel_entr(b, middle).sum(axis=-1)) / 2
+    # Rounding alone can take the divergence of nearly equal profiles below its bound 0.
+    return np.asarray(np.maximum(0.0, divergence))
+
+
+def _total_variation(a: Vector, b: Vector) -> Vector:
+    return np.asarray(np.abs(a - b).sum(axis=-1) / 2)
 
 
 def _pair(p: ProfileLike, q: ProfileLike) -> tuple[Vector, Vector]:
