@@ -29,6 +29,9 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/run.py
 
+docs: $(VENV)/.docs  ## the documentation site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 models: $(VENV)/.models  ## train the embedded models again (hours)
 	$(BIN)/python training/prepare_text.py
 	$(BIN)/python training/train.py bloom
@@ -46,6 +49,10 @@ $(VENV)/.test: $(VENV)/.demo
 	$(PIP) -e '.[models]' --group dev
 	touch $@
 
+$(VENV)/.docs: $(VENV)/bin/python $(INPUTS)
+	$(PIP) -e . --group docs
+	touch $@
+
 $(VENV)/.real: $(VENV)/.test
 	$(PIP) -e '.[gguf]' --group real
 	touch $@
@@ -55,4 +62,4 @@ $(VENV)/.models: $(VENV)/.demo
 	touch $@
 
 clean:
-	rm -rf $(VENV) posbias-demo posbias-gemma
+	rm -rf $(VENV) site posbias-demo posbias-gemma
