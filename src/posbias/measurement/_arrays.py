@@ -75,9 +75,9 @@ def check_array(name: str, array: Array, dims: Dimensions, layer_windows: list[i
     check_layout(name, array.dtype.name, array.shape, dims)
     spec = _spec(name)
     _check_range(name, array, spec)
-    if name == "kernel.attention.sum":
+    if name.startswith("kernel."):
         for t, layer in enumerate(array):
-            _check_kernel(layer, dims.windows, t, layer_windows[t])
+            _check_kernel(name, layer, dims.windows, t=t, window=layer_windows[t])
     if name.startswith("influence.") and not array.sum() > 0.0:
         raise ArtifactError(
             f"array {name} is zero everywhere; the probability of the next token does not depend "
@@ -117,24 +117,24 @@ def _check_range(name: str, array: Array, spec: ArraySpec) -> None:
     )
 
 
-def _check_kernel(layer: Array, windows: int, t: int, window: int | None) -> None:
+def _check_kernel(name: str, layer: Array, windows: int, *, t: int, window: int | None) -> None:
     if np.triu(layer, 1).any():
         i, j = np.argwhere(np.triu(layer, 1))[0]
         raise ArtifactError(
-            f"kernel.attention.sum is {layer[i, j]:g} at layer {t}, query {i}, key {j}; a causal "
+            f"{name} is {layer[i, j]:g} at layer {t}, query {i}, key {j}; a causal "
             "kernel is zero above the diagonal"
         )
     if window is not None and np.tril(layer, -window).any():
         i, j = np.argwhere(np.tril(layer, -window))[0]
         raise ArtifactError(
-            f"kernel.attention.sum is {layer[i, j]:g} at layer {t}, query {i}, key {j}, outside "
+            f"{name} is {layer[i, j]:g} at layer {t}, query {i}, key {j}, outside "
             f"the sliding window of {window} keys that model.layer_windows states"
         )
     sums = layer.sum(axis=1) / windows
     worst = int(np.abs(sums - 1.0).argmax())
     if abs(sums[worst] - 1.0) > ROW_TOLERANCE:
         raise ArtifactError(
-            f"kernel.attention.sum, layer {t}: row {worst} sums to {sums[worst]:.6g} per window; "
+            f"{name}, layer {t}: row {worst} sums to {sums[worst]:.6g} per window; "
             f"1 within {ROW_TOLERANCE:g} is required (the array is a sum over {windows} windows)"
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,9 +18,27 @@ from posbias.kernels import (
     SlidingWindow,
 )
 
-__all__ = ["attention_kernels", "content_free_kernels", "lag_kernels"]
+__all__ = [
+    "KERNEL_KINDS",
+    "KernelKind",
+    "attention_kernels",
+    "content_free_kernels",
+    "lag_kernels",
+]
 
 Array = NDArray[np.float64]
+KernelKind = Literal[
+    "attention",
+    "position",
+    "position+content",
+    "lag",
+    "attention-energy",
+    "value-weighted",
+    "value-weighted-energy",
+    "centred-value-weighted",
+    "centred-value-weighted-energy",
+]
+KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
 
 
 def attention_kernels(total: Array, n: int) -> list[Kernel]:
@@ -27,7 +47,8 @@ def attention_kernels(total: Array, n: int) -> list[Kernel]:
     Parameters
     ----------
     total : ndarray, shape (T, N, N)
-        Sum over windows of the head-mean attention.
+        Sum over windows of row-stochastic matrices: of the head-mean attention, or of another
+        kernel that was measured beside it.
     n : int
         At most N: measured attention says nothing about longer contexts.
     """

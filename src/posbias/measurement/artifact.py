@@ -7,7 +7,7 @@ from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,20 @@ from posbias.errors import ArtifactError, InputError
 from posbias.kernels import Kernel
 from posbias.measurement import store
 from posbias.measurement._arrays import check_array, check_names, check_pairs
-from posbias.measurement._kernels import attention_kernels, content_free_kernels, lag_kernels
+from posbias.measurement._kernels import (
+    KERNEL_KINDS,
+    KernelKind,
+    attention_kernels,
+    content_free_kernels,
+    lag_kernels,
+)
 from posbias.measurement._manifest import check_manifest, plain_copy
+from posbias.measurement._mixing import mixing_values, over_layers, why_absent
 from posbias.measurement._summary import summarise, summarise_html
 from posbias.measurement.content import ContentFit, fit_content
+from posbias.measurement.estimator_arrays import VALUE_KERNELS
 from posbias.measurement.influence import scale_rows, standard_error
-from posbias.measurement.schema import ESTIMATORS, Dimensions, in_order, influence_array
+from posbias.measurement.schema import Dimensions, in_order, influence_array
 from posbias.profile import Profile
 from posbias.rollout import MixingSchedule
 
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = ["KERNEL_KINDS", "KernelKind", "Measurement"]
 
 Array = NDArray[np.float64]
-KernelKind = Literal["attention", "position", "position+content", "lag"]
-KERNEL_KINDS: tuple[KernelKind, ...] = ("attention", "position", "position+content", "lag")
 
 
 class Measurement:
@@ -165,31 +171,33 @@ class Measurement:
         return tuple(sorted(names, key=lambda name: (name != first, name)))
 
     def mixing(self, estimator: str = "norm") -> Array:
-        """Return lambda per layer, shape (T,): the mean over tokens and windows.
+        """Return lambda per layer, shape (T,): the mean over windows, and tokens for ``norm``.
 
         Parameters
         ----------
-        estimator : {"norm", "frobenius"}
+        estimator : str
             ``norm`` is the paper's token-wise |a| / (|x| + |a|); ``frobenius`` the matrix form of
-            each window, then averaged over windows.
+            each window. Where they were recorded also ``centred``, ``energy``,
+            ``centred-energy``, each with ``+mlp`` too, ``norm+mlp`` and ``jacobian``, see
+            `posbias.measurement.estimator_arrays`.
 
         Raises
         ------
         InputError
-            If the estimator is unknown.
+            If the estimator is unknown or was not recorded.
         """
-        values = self._mixing_values(estimator)
-        mean: Array = values.mean(axis=(0, 2)) if estimator == "norm" else values.mean(axis=0)
+        mean: Array = over_layers(np.mean, self._mixing_values(estimator))
         return mean
 
     def mixing_std(self, estimator: str = "norm") -> Array:
-        """Return the standard deviation (divisor: count) of lambda, shape (T,).
-
-        Over tokens and windows for ``norm``, over windows for ``frobenius``.
-        """
-        values = self._mixing_values(estimator)
-        spread: Array = values.std(axis=(0, 2)) if estimator == "norm" else values.std(axis=0)
+        """Return the standard deviation of the same values (divisor: count), shape (T,)."""
+        spread: Array = over_layers(np.std, self._mixing_values(estimator))
         return spread
+
+    @property
+    def mixing_estimators(self) -> tuple[str, ...]:
+        """Estimators of the mixing coefficient that were recorded."""
+        return tuple(name.split(".")[1] for name in self._arrays if name.startswith("mixing."))
 
     def mixing_per_position(self) -> Array:
         """Return lambda per layer and position, shape (T, n): the mean over windows."""
@@ -251,14 +259,16 @@ class Measurement:
 
         Parameters
         ----------
-        kind : {"attention", "position", "position+content", "lag"}
+        kind : str
             ``attention``: the measured attention, mean over heads and windows. Rows are divided
             by their own sums, which differ from D by rounding only (checked within
-            `ROW_TOLERANCE`). ``position``: what the architecture alone does, from the mask and
-            the ALiBi slopes of the model; uniform over the visible keys for other schemes.
-            ``position+content``: the same with the measured d of each layer and head. ``lag``:
-            logits that are the measured mean by lag of each layer and head (`lag_logits`), plus
-            the position bias.
+            `ROW_TOLERANCE`). ``attention-energy``, ``value-weighted``,
+            ``centred-value-weighted`` and the latter two with ``-energy``: the kernels of
+            `posbias.measurement.estimator_arrays`, where they were recorded. ``position``: what
+            the architecture alone does, from the mask and the ALiBi slopes of the model; uniform
+            over the visible keys for other schemes. ``position+content``: the same with the
+            measured d of each layer and head. ``lag``: logits that are the measured mean by lag
+            of each layer and head (`lag_logits`), plus the position bias.
         n : int, optional
             Number of positions, by default that of the measurement. Measured attention and logits
             by lag cannot be continued beyond it; for smaller `n` they are those among the first
@@ -267,14 +277,15 @@ class Measurement:
         Raises
         ------
         InputError
-            If `kind` is unknown, `n` is too large for what was measured, or logits by lag were
-            not recorded.
+            If `kind` is unknown or was not recorded, or `n` is too large for what was measured.
         """
         length = self.n if n is None else n
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
             raise InputError(f"n is {n!r}; a number of positions of at least 1 is required")
         if kind == "attention":
             return attention_kernels(self._arrays["kernel.attention.sum"], length)
+        if kind in VALUE_KERNELS:
+            return attention_kernels(self._optional(VALUE_KERNELS[kind]), length)
         if kind not in KERNEL_KINDS:
             raise InputError(f"kernel kind {kind!r} is unknown; use one of {KERNEL_KINDS}")
         if kind == "lag":
@@ -356,12 +367,7 @@ class Measurement:
         )
 
     def _mixing_values(self, estimator: str) -> Array:
-        if estimator not in ESTIMATORS:
-            raise InputError(
-                f"estimator {estimator!r} of the mixing coefficient is unknown; use one of "
-                f"{ESTIMATORS}"
-            )
-        return self._arrays[f"mixing.{estimator}.windows"]
+        return mixing_values(self._arrays, estimator, self._manifest.get("run", {}))
 
     def _content_windows(self) -> Array:
         d: Array = self._arrays["content.diagonal.windows"] - self._arrays["content.lower.windows"]
@@ -369,10 +375,8 @@ class Measurement:
 
     def _optional(self, name: str) -> NDArray[Any]:
         if name not in self._arrays:
-            raise InputError(
-                f"this measurement has no array {name}; it was not recorded, measure again with "
-                "logit statistics on"
-            )
+            reason = why_absent(name, self._manifest.get("run", {}))
+            raise InputError(f"this measurement has no array {name}; {reason}")
         return self._arrays[name]
 
     def _method(self, method: str | None) -> str:

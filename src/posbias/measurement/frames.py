@@ -33,7 +33,7 @@ def to_pandas(measurement: Measurement, table: str) -> pandas.DataFrame:
     measurement : Measurement
         What to tabulate.
     table : {"mixing", "content", "influence", "profiles", "windows"}
-        ``mixing``: per layer lambda by estimator and standard deviations.
+        ``mixing``: per layer lambda by every recorded estimator and standard deviations.
         ``content``: per layer and head d, its standard deviation over windows, and what else was
         recorded (slope, spread of the logits, attention to the first key, ...).
         ``influence``: long form, per method and position mass and standard error.
@@ -83,13 +83,11 @@ def to_xarray(measurement: Measurement) -> xarray.Dataset:
 
 
 def _mixing(measurement: Measurement) -> Columns:
-    return {
-        "layer": np.arange(1, measurement.layers + 1),
-        "norm": measurement.mixing("norm"),
-        "norm_std": measurement.mixing_std("norm"),
-        "frobenius": measurement.mixing("frobenius"),
-        "frobenius_std": measurement.mixing_std("frobenius"),
-    }
+    columns: Columns = {"layer": np.arange(1, measurement.layers + 1)}
+    for name in measurement.mixing_estimators:
+        columns[name] = measurement.mixing(name)
+        columns[f"{name}_std"] = measurement.mixing_std(name)
+    return columns
 
 
 def _content(measurement: Measurement) -> Columns:

@@ -10,10 +10,11 @@ subtracted again, over visible pairs only (causal, and inside the sliding window
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+
+from posbias.measurement._array_spec import ArraySpec, Dimensions
+from posbias.measurement.estimator_arrays import ESTIMATOR_ARRAYS
 
 __all__ = [
     "ARRAYS",
@@ -42,56 +43,6 @@ POSITION_SCHEMES = ("none", "alibi", "rotary", "learned", "sinusoidal")
 
 ROW_TOLERANCE = 5e-3
 """How far a row of ``kernel.attention.sum`` divided by D may be from sum 1 (half precision)."""
-
-Merge = Literal["windows", "sum", "same"]
-
-
-@dataclass(frozen=True)
-class Dimensions:
-    """The sizes behind the shape letters of one measurement."""
-
-    windows: int
-    layers: int
-    heads: int
-    positions: int
-
-    def shape(self, letters: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the shape for a tuple of the letters D, T, H and n."""
-        sizes = {"D": self.windows, "T": self.layers, "H": self.heads, "n": self.positions}
-        return tuple(sizes[letter] for letter in letters)
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """One array of a measurement.
-
-    Attributes
-    ----------
-    shape : tuple of str
-        Axes as letters D, T, H, n.
-    unit : str
-        Physical meaning of one entry: ``"share"``, ``"logit"``, ``"probability"``, ...
-    description : str
-        What one entry is.
-    low, high : float
-        Inclusive range of every entry. Entries are always finite.
-    merge : {"windows", "sum", "same"}
-        How parts combine: concatenated along axis D, added, or required to be equal.
-    required : bool
-        Whether every measurement has the array.
-    dtype : str
-        NumPy name of the type, exactly as stored.
-    """
-
-    shape: tuple[str, ...]
-    unit: str
-    description: str
-    low: float = -math.inf
-    high: float = math.inf
-    merge: Merge = "windows"
-    required: bool = True
-    dtype: str = "float64"
-
 
 _DTH = ("D", "T", "H")
 
@@ -216,6 +167,7 @@ ARRAYS: Mapping[str, ArraySpec] = {
         required=False,
         dtype="int64",
     ),
+    **ESTIMATOR_ARRAYS,
 }
 """Arrays by name. Further arrays are named ``influence.<method>.windows``, see `array_spec`."""
 
