@@ -50,7 +50,7 @@ $(VENV)/.test: $(VENV)/.demo
 	touch $@
 
 $(VENV)/.docs: $(VENV)/bin/python $(INPUTS)
-	$(PIP) -e . --group docs
+	$(PIP) --group docs
 	touch $@
 
 $(VENV)/.real: $(VENV)/.test
