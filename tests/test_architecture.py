@@ -38,17 +38,24 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {*BASE, "kernels", "rollout", "spec", "measurement"},
     "predict": {*BASE, "kernels", "rollout", "spec", "measurement", "plan"},
     "uncertainty": {*BASE, "kernels", "rollout", "measurement", "plan"},
+    "comparison": {*BASE, "uncertainty"},
     "compare": {
         *(*BASE, "kernels", "rollout", "spec", "measurement"),
-        *("plan", "predict", "uncertainty"),
+        *("plan", "predict", "uncertainty", "comparison"),
     },
-    "load": {*BASE, "kernels", "rollout", "spec", "measurement", "predict", "compare"},
+    "load": {
+        *(*BASE, "kernels", "rollout", "spec", "measurement"),
+        *("predict", "uncertainty", "comparison"),
+    },
     "plot": {*BASE, "binning", "kernels", "rollout", "theory", "measurement"},
     "report": {
         *(*BASE, "binning", "kernels", "rollout", "theory", "measurement"),
-        *("plan", "predict", "uncertainty", "compare", "plot"),
+        *("plan", "predict", "uncertainty", "comparison", "compare", "plot"),
     },
-    "run": {*BASE, "measurement", "measure", "predict", "uncertainty", "compare", "plot"},
+    "run": {
+        *(*BASE, "measurement", "measure"),
+        *("predict", "uncertainty", "comparison", "compare", "plot"),
+    },
 }
 WITHOUT_TORCH = sorted(set(ALLOWED) - {"models", "measure", "run"})
 TORCH_HOMES = {"models", "measure"}

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from posbias.atomic import atomic_write_text
+from posbias.comparison import Comparison, ComparisonRow
 from posbias.errors import InputError, ProfileError
 from posbias.measurement import Measurement
 from posbias.metrics import jensen_shannon, shape_figures, spearman, total_variation, wasserstein
-from posbias.notebook import card, table
-from posbias.optional import import_frames
 from posbias.predict import predict
 from posbias.profile import Profile, ProfileSet
 from posbias.profile_files import FORMAT as PROFILE_FORMAT
 from posbias.profile_files import read_profiles
+from posbias.uncertainty import resample_comparison
 
-if TYPE_CHECKING:
-    import pandas
-
-__all__ = ["Comparison", "ComparisonRow", "compare", "load_measured", "load_predicted"]
+__all__ = [
+    "Comparison",
+    "ComparisonRow",
+    "compare",
+    "load_measured",
+    "load_predicted",
+    "open_measured",
+]
 
 AnyPath = str | PathLike[str]
 Measured = Measurement | Profile | AnyPath
@@ -37,153 +35,18 @@ Predicted = Profile | Mapping[str, Profile] | AnyPath | Sequence[AnyPath]
 MEASURED = "measured"
 
 
-@dataclass(frozen=True)
-class ComparisonRow:
-    """One profile against the measured one; distances and shapes as in `posbias.metrics`.
-
-    Attributes
-    ----------
-    variant : str
-        Name of the profile.
-    w1 : float
-        Wasserstein-1 distance on positions divided by n - 1, in [0, 1].
-    spearman : float
-        Rank correlation of the masses, in [-1, 1]; nan if one of the profiles is constant.
-    js : float
-        Jensen-Shannon divergence in nats, in [0, log 2].
-    tv : float
-        Total variation, in [0, 1].
-    primacy, recency, trough_position, trough_depth, mean_position, entropy, is_u_shaped
-        Figures of the profile itself, see `posbias.metrics.shape_figures`.
-    """
-
-    variant: str
-    w1: float
-    spearman: float
-    js: float
-    tv: float
-    primacy: float
-    recency: float
-    trough_position: int
-    trough_depth: float
-    mean_position: float
-    entropy: float
-    is_u_shaped: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON-serialisable values; an undefined correlation is None."""
-        row = asdict(self)
-        return {**row, "spearman": None if math.isnan(self.spearman) else self.spearman}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Predicted profiles against a measured one.
-
-    Attributes
-    ----------
-    rows : tuple of ComparisonRow
-        One per prediction, in the order given.
-    measured : ComparisonRow
-        The shape of the measured profile, and its distances to itself.
-    n : int
-        Number of positions of all profiles.
-    estimator : str or None
-        Estimator of the mixing coefficients, if all predictions that know theirs share it.
-    """
-
-    rows: tuple[ComparisonRow, ...]
-    measured: ComparisonRow
-    n: int
-    estimator: str | None = None
-
-    def __getitem__(self, variant: str) -> ComparisonRow:
-        """Return the row of a prediction by name."""
-        for row in self.rows:
-            if row.variant == variant:
-                return row
-        raise KeyError(variant)
-
-    @property
-    def best(self) -> ComparisonRow:
-        """The row of smallest W1, the first one in case of ties."""
-        return min(self.rows, key=lambda row: row.w1)
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the predictions as JSON-serialisable dicts."""
-        return [row.as_dict() for row in self.rows]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return ``{"n", "estimator", "measured", "rows"}`` as JSON-serialisable values."""
-        return {
-            "n": self.n,
-            "estimator": self.estimator,
-            "measured": self.measured.as_dict(),
-            "rows": self.to_rows(),
-        }
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with a row per profile, the measured one first, as `write_csv`.
-
-        Raises
-        ------
-        InputError
-            If pandas is not installed.
-        """
-        rows = [asdict(self.measured), *map(asdict, self.rows)]
-        frame: pandas.DataFrame = import_frames("pandas").DataFrame(rows)
-        return frame
-
-    def _repr_html_(self) -> str:
-        header = ("variant", "W1", "Spearman", "JS", "primacy", "recency", "trough")
-        rows = [
-            (
-                *(row.variant, f"{row.w1:.4f}"),
-                *("-" if math.isnan(row.spearman) else f"{row.spearman:.3f}", f"{row.js:.4f}"),
-                *(f"{row.primacy:.4f}", f"{row.recency:.4f}", row.trough_position),
-            )
-            for row in (self.measured, *self.rows)
-        ]
-        facts = [("positions:", self.n), ("estimator:", self.estimator or "-")]
-        return card("Comparison with the measured profile", facts, table(header, rows))
-
-    def write_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a line per profile, the measured one first; ``"-"`` is standard output.
-
-        Numbers have all digits; an undefined correlation is an empty cell.
-
-        Raises
-        ------
-        OutputExistsError
-            If the file exists and `overwrite` is false.
-        """
-        stream = io.StringIO()
-        names = [field.name for field in fields(ComparisonRow)]
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([self.measured.as_dict(), *self.to_rows()])
-        atomic_write_text(path, stream.getvalue(), overwrite=overwrite)
-
-    def write_json(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write `as_dict` as JSON; ``"-"`` is standard output.
-
-        Raises
-        ------
-        OutputExistsError
-            If the file exists and `overwrite` is false.
-        """
-        text = json.dumps(self.as_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        atomic_write_text(path, text, overwrite=overwrite)
-
-
 def compare(
     measured: Measured,
     predicted: Predicted,
     *,
     column: str | None = None,
     estimator: str | None = None,
+    intervals: bool = True,
 ) -> Comparison:
     """Compare predicted influence profiles with a measured one.
+
+    A measurement holds its windows of text: every figure then has an interval, see
+    `posbias.uncertainty.comparison.resample_comparison`. A profile alone has none.
 
     Parameters
     ----------
@@ -199,6 +62,8 @@ def compare(
     estimator : {"norm", "frobenius"}, optional
         Estimator of the mixing coefficients of the measurements among the predictions, see
         `posbias.predict.predict`.
+    intervals : bool
+        Whether to resample the windows of a measurement.
 
     Raises
     ------
@@ -210,7 +75,7 @@ def compare(
 
     Notes
     -----
-    Cost O(n log n) per profile.
+    Cost O(n log n) per profile; with intervals about a thousand times as much.
 
     Examples
     --------
@@ -220,7 +85,8 @@ def compare(
     >>> round(result["uniform"].w1, 4), result["uniform"].as_dict()["spearman"]
     (0.1, None)
     """
-    reference = load_measured(measured, column)
+    opened = open_measured(measured, column)
+    reference = load_measured(opened)
     name = reference.name or MEASURED
     profiles = load_predicted(predicted, estimator)
     if not profiles:
@@ -234,7 +100,11 @@ def compare(
     rows = tuple(_row(label, profile, reference) for label, profile in profiles.items())
     used = {p.origin["estimator"] for p in profiles.values() if "estimator" in p.origin}
     shared = str(used.pop()) if len(used) == 1 else None
-    return Comparison(rows, _row(name, reference, reference), reference.n, shared)
+    found = Comparison(rows, _row(name, reference, reference), reference.n, shared)
+    if not (intervals and isinstance(opened, Measurement)):
+        return found
+    uncertainty = resample_comparison(opened, profiles)
+    return found if uncertainty is None else found.with_uncertainty(uncertainty)
 
 
 def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:
@@ -249,7 +119,13 @@ def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:
 
 
 def load_measured(measured: Measured, column: str | None = None) -> Profile:
-    """Return the profile that predictions are compared with.
+    """Return the profile that predictions are compared with, see `open_measured`."""
+    opened = open_measured(measured, column)
+    return opened.influence() if isinstance(opened, Measurement) else opened
+
+
+def open_measured(measured: Measured, column: str | None = None) -> Measurement | Profile:
+    """Return the measurement or the profile that predictions are compared with.
 
     Parameters
     ----------
@@ -272,9 +148,7 @@ def load_measured(measured: Measured, column: str | None = None) -> Profile:
         measured = Measurement.open(path)
     if column is not None:
         raise InputError(f"column {column!r} was given; it applies to files of profiles only")
-    if isinstance(measured, Measurement):
-        return measured.influence()
-    if not isinstance(measured, Profile):
+    if not isinstance(measured, (Measurement, Profile)):
         raise InputError(
             f"the measured profile is a {type(measured).__name__}; a Profile, a Measurement or a "
             "path is required"

@@ -6,18 +6,19 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from posbias.compare import Comparison, ComparisonRow
+from posbias.comparison import INTERVAL_FIELDS, Comparison, ComparisonRow
 from posbias.errors import InputError, shown
 from posbias.measurement import Measurement, is_measurement
 from posbias.measurement.store import RUN_FOLDER
 from posbias.profile import ProfileSet
 from posbias.profile_files import FORMAT, read_profiles
 from posbias.spec import Spec, load_spec
+from posbias.uncertainty import FIGURES, VERDICTS, Interval, Paired
 
 __all__ = ["Loaded", "load"]
 
@@ -125,20 +126,90 @@ def _comparison(document: Mapping[str, Any], where: str) -> Comparison:
             f"{where} is no comparison as posbias writes it: 'rows' must be a list and 'estimator' "
             "a name or null; write it again with posbias compare --json"
         )
-    read = tuple(_row(row, f"{where}, rows[{index}]") for index, row in enumerate(rows))
-    return Comparison(read, _row(document["measured"], f"{where}, measured"), n, estimator)
+    sampling = document.get("intervals")
+    named = [("measured", document["measured"])]
+    named += [(f"rows[{index}]", row) for index, row in enumerate(rows)]
+    read = [_row(row, f"{where}, {name}", sampling is not None) for name, row in named]
+    found = Comparison(tuple(read[1:]), read[0], n, estimator)
+    if sampling is None:
+        return found
+    return replace(
+        found,
+        sampling=_sampling(sampling, where),
+        intervals={
+            own.variant: _intervals(own, row, f"{where}, {name}")
+            for own, (name, row) in zip(read, named, strict=True)
+        },
+        against_best=_pairs(document.get("against_best"), where),
+    )
 
 
-def _row(row: Any, where: str) -> ComparisonRow:
+def _row(row: Any, where: str, has_intervals: bool) -> ComparisonRow:
     """Return a row as `ComparisonRow.as_dict` gives it; a correlation of null is undefined."""
     names = [field.name for field in fields(ComparisonRow)]
-    if not isinstance(row, dict) or row.keys() != set(names):
-        raise InputError(f"{where} is no row of a comparison; exactly {names} are required")
+    required = [*names, *(INTERVAL_FIELDS if has_intervals else ())]
+    if not isinstance(row, dict) or row.keys() != set(required):
+        raise InputError(f"{where} is no row of a comparison; exactly {required} are required")
     kinds: dict[str, type] = {"variant": str, "is_u_shaped": bool, "trough_position": int}
-    values = {**row, "spearman": math.nan if row["spearman"] is None else row["spearman"]}
+    values = {name: row[name] for name in names}
+    if values["spearman"] is None:
+        values["spearman"] = math.nan
     for name, value in values.items():
         kind = kinds.get(name, float)
         fits = isinstance(value, (int, float) if kind is float else kind)
         if not fits or (kind is not bool and isinstance(value, bool)):
             raise InputError(f"{where} has {name} {value!r}; a {kind.__name__} is required")
     return ComparisonRow(**values)
+
+
+def _sampling(sampling: Any, where: str) -> dict[str, Any]:
+    """Return how the intervals were made."""
+    kinds = {"level": float, "unit": str, "units": int, "held_fixed": list}
+    if not isinstance(sampling, dict) or not all(
+        isinstance(sampling.get(name), kind) for name, kind in kinds.items()
+    ):
+        raise InputError(
+            f"{where} has intervals {sampling!r}; an object with {', '.join(kinds)} is required, "
+            "as posbias compare --json writes it"
+        )
+    return sampling
+
+
+def _intervals(row: ComparisonRow, values: dict[str, Any], where: str) -> dict[str, Interval]:
+    """Return the intervals of a row, without ends where they are null."""
+    found = {}
+    for name in FIGURES:
+        ends = values[f"{name}_low"], values[f"{name}_high"]
+        if ends != (None, None) and not all(_is_number(end) for end in ends):
+            raise InputError(f"{where} has an interval of {name} {ends}; two numbers are required")
+        found[name] = Interval(float(getattr(row, name)), *ends)
+    return found
+
+
+def _pairs(pairs: Any, where: str) -> tuple[Paired, ...]:
+    """Return the paired comparisons with the closest prediction."""
+    texts = ("first", "second", "verdict")
+    numbers = ("difference", "difference_low", "difference_high", "share_closer")
+
+    found = []
+    for pair in pairs if isinstance(pairs, list) else [None]:
+        if not (
+            isinstance(pair, dict)
+            and all(isinstance(pair.get(name), str) for name in texts)
+            and all(_is_number(pair.get(name)) for name in numbers)
+            and pair["verdict"] in VERDICTS
+        ):
+            raise InputError(
+                f"{where} has against_best {pairs!r}; a list of objects with {', '.join(texts)}, "
+                f"{', '.join(numbers)} is required, as posbias compare --json writes it"
+            )
+        difference = Interval(
+            *(pair[k] for k in ("difference", "difference_low", "difference_high"))
+        )
+        names = pair["first"], pair["second"]
+        found.append(Paired(*names, difference, pair["share_closer"], pair["verdict"]))
+    return tuple(found)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

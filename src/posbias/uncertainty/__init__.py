@@ -1,24 +1,28 @@
 """How far the sampling of text leaves a figure open: the bootstrap over documents or windows."""
 
 from posbias.uncertainty.comparison import (
+    DISTANCES,
     FIGURES,
+    VERDICTS,
     Paired,
     Resampled,
     Uncertainty,
     resample_comparison,
 )
 from posbias.uncertainty.draws import RESAMPLES, SEED, Draws, draw
-from posbias.uncertainty.intervals import LEVEL, Interval, band, interval, units_needed
+from posbias.uncertainty.intervals import LEVEL, Interval, band, interval, units_needed, with_range
 from posbias.uncertainty.mixing import mixing_intervals
 from posbias.uncertainty.predictions import resampled_rollouts
 from posbias.uncertainty.units import FEWEST_DOCUMENTS, Units, sampling_units
 
 __all__ = [
+    "DISTANCES",
     "FEWEST_DOCUMENTS",
     "FIGURES",
     "LEVEL",
     "RESAMPLES",
     "SEED",
+    "VERDICTS",
     "Draws",
     "Interval",
     "Paired",
@@ -33,4 +37,5 @@ __all__ = [
     "resampled_rollouts",
     "sampling_units",
     "units_needed",
+    "with_range",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,28 @@ from posbias.uncertainty.intervals import LEVEL, TAILS, Interval, band
 from posbias.uncertainty.predictions import is_exact, resampled_rollouts
 from posbias.uncertainty.units import Units, sampling_units
 
-__all__ = ["FIGURES", "Paired", "Resampled", "Uncertainty", "Verdict", "resample_comparison"]
+__all__ = [
+    "DISTANCES",
+    "FIGURES",
+    "VERDICTS",
+    "Paired",
+    "Resampled",
+    "Uncertainty",
+    "Verdict",
+    "resample_comparison",
+]
 
 Array = NDArray[np.float64]
 Verdict = Literal["closer", "farther", "not distinguished"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""What a paired comparison says of the first prediction."""
+
+DISTANCES = ("w1", "spearman", "js", "tv")
+"""Figures of a profile against the measured one."""
 
 FIGURES = (
-    *("w1", "spearman", "js", "tv", "primacy", "recency", "trough_position", "trough_depth"),
-    *("mean_position", "entropy"),
+    *DISTANCES,
+    *("primacy", "recency", "trough_position", "trough_depth", "mean_position", "entropy"),
 )
 """Figures that have intervals."""
 
@@ -55,6 +69,18 @@ class Paired:
     difference: Interval
     share_closer: float
     verdict: Verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return names, difference, its ends, share and verdict, JSON-serialisable."""
+        return {
+            "first": self.first,
+            "second": self.second,
+            "difference": self.difference.value,
+            "difference_low": self.difference.low,
+            "difference_high": self.difference.high,
+            "share_closer": self.share_closer,
+            "verdict": self.verdict,
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
 
-__all__ = ["LEVEL", "TAILS", "Interval", "band", "interval", "units_needed"]
+__all__ = ["LEVEL", "TAILS", "Interval", "band", "interval", "units_needed", "with_range"]
 
 Array = NDArray[np.float64]
 
@@ -116,3 +116,27 @@ def units_needed(found: Interval, half_width: float, units: int) -> int | None:
     if found.half_width is None:
         return None
     return max(2, math.ceil(units * (found.half_width / half_width) ** 2 - 1e-9))
+
+
+def with_range(found: Interval, digits: int = 4) -> str:
+    """Return a figure for people: ``0.0806 [0.071, 0.092]``, ``-`` if it is undefined.
+
+    Parameters
+    ----------
+    found : Interval
+        The figure; without a known range it stands alone.
+    digits : int
+        Digits after the point; the ends of the range have one less.
+
+    Examples
+    --------
+    >>> with_range(Interval(0.08061, 0.0708, 0.0916)), with_range(Interval(201, 198, 203.4), 0)
+    ('0.0806 [0.071, 0.092]', '201 [198, 203]')
+    """
+    if math.isnan(found.value):
+        return "-"
+    alone = f"{found.value:.{digits}f}"
+    if found.low is None or found.high is None:
+        return alone
+    fewer = max(0, digits - 1)
+    return f"{alone} [{found.low:.{fewer}f}, {found.high:.{fewer}f}]"
