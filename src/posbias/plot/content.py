@@ -10,11 +10,18 @@ from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
 from posbias.measurement import ContentFit
-from posbias.plot.style import PAGE_WIDTH, axes_or_new, figure_of, new_figure, plot_style
+from posbias.plot.style import (
+    PAGE_WIDTH,
+    SEQUENTIAL,
+    axes_or_new,
+    figure_of,
+    new_figure,
+    plot_style,
+)
 
 __all__ = ["content_figure", "plot_heads"]
 
-_SEQUENTIAL, _DIVERGING = "viridis", "PuOr_r"
+_DIVERGING = "PuOr_r"
 
 
 def plot_heads(
@@ -62,7 +69,7 @@ def plot_heads(
             np.arange(heads + 1) + 0.5,
             np.arange(layers + 1) + 0.5,
             shown,
-            cmap=_DIVERGING if around_zero else _SEQUENTIAL,
+            cmap=_DIVERGING if around_zero else SEQUENTIAL,
             vmin=limits[0],
             vmax=limits[1],
             rasterized=layers * heads > 2000,

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -19,12 +20,15 @@ __all__ = [
     "INK",
     "LINE_STYLES",
     "PAGE_WIDTH",
+    "SEQUENTIAL",
     "LineStyle",
     "axes_or_new",
+    "distinct_styles",
     "figure_of",
     "line_styles",
     "new_figure",
     "plot_style",
+    "ramp",
 ]
 
 COLUMN_WIDTH = 3.3
@@ -32,6 +36,9 @@ COLUMN_WIDTH = 3.3
 
 PAGE_WIDTH = 6.9
 """Width in inches of a figure that fills a page."""
+
+SEQUENTIAL = "viridis"
+"""Colour map of unsigned values and of ordered series."""
 
 INK = "#222222"
 """Colour of text and of the measured curve."""
@@ -76,6 +83,8 @@ LINE_STYLES: Mapping[str, LineStyle] = {
 """Style of each variant and of the measured influence, the same in every figure."""
 
 _SPARE_COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+# The same colours, neighbours far apart.
+_DISTINCT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _SPARE_DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     "-",
     (0, (4, 1.5)),
@@ -189,6 +198,27 @@ def line_styles(names: list[str]) -> dict[str, LineStyle]:
             spare += 1
         styles[name] = style
     return styles
+
+
+def distinct_styles(names: list[str]) -> dict[str, LineStyle]:
+    """Return a style for each name that differs from the others in colour or dashes, often both."""
+    colours, dashes = len(_DISTINCT_COLOURS), len(_SPARE_DASHES)
+    return {
+        name: LineStyle(_DISTINCT_COLOURS[k % colours], _SPARE_DASHES[(k + k // colours) % dashes])
+        for k, name in enumerate(names)
+    }
+
+
+def ramp(names: list[str]) -> dict[str, LineStyle]:
+    """Return styles along a scale from dark to light, for an ordered series such as layers.
+
+    The light end stops where lines would vanish on white; lightness alone tells the order.
+    """
+    scale = matplotlib.colormaps[SEQUENTIAL]
+    last = max(len(names) - 1, 1)
+    return {
+        name: LineStyle(to_hex(scale(0.84 * k / last)), "-", 1.2) for k, name in enumerate(names)
+    }
 
 
 def _is_used(style: LineStyle, styles: Mapping[str, LineStyle]) -> bool:
