@@ -91,9 +91,12 @@ def predict(  # noqa: PLR0913  one parameter per option
     if json is not None:
         write_json(profiles, json, overwrite=overwrite)
     if csv is None and json is None:
+        from posbias.cli._plot import show_profiles
         from posbias.cli._tables import shape_table
 
         show_table(shape_table(profiles, title=f"{source.name}, {profiles.n} positions"))
+        main = _most_complete(profiles)
+        show_profiles({main: profiles[main]})
     if figure is not None:
         from posbias.plot import plot_profiles
 
@@ -115,6 +118,12 @@ def _note_left_out(source: Measurement | Spec, profiles: ProfileSet) -> None:
         "so many positions is not known here",
         file=sys.stderr,
     )
+
+
+def _most_complete(profiles: ProfileSet) -> str:
+    """Return the variant that takes most of what is known into account, the baselines last."""
+    ranked = [v.value for v in Variant if v not in (Variant.fixed_half, Variant.uniform)]
+    return max(profiles, key=lambda name: ranked.index(name) if name in ranked else -1)
 
 
 def _source(path: Path, mixing: str | None) -> Measurement | Spec:

@@ -10,6 +10,7 @@ import typer
 
 from posbias.atomic import check_parent
 from posbias.cli._measuring import (
+    Attention,
     BatchSize,
     Device,
     Dtype,
@@ -27,6 +28,7 @@ from posbias.cli._measuring import (
     Split,
     TrustRemoteCode,
     Windows,
+    attention_name,
     influence_methods,
     progress_on_stderr,
 )
@@ -73,6 +75,7 @@ def run(  # noqa: PLR0913  one parameter per option
     split: Split = None,
     max_documents: MaxDocuments = None,
     pack: Pack = False,
+    attention: Attention = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     estimator: Estimator = EstimatorName.norm,
@@ -101,6 +104,7 @@ def run(  # noqa: PLR0913  one parameter per option
         device=device,
         influence=influence_methods(influence),
         pack=pack,
+        attn_implementation=attention_name(attention),
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
@@ -130,9 +134,14 @@ def run(  # noqa: PLR0913  one parameter per option
     if json:
         print_json(result.as_dict())
         return
-    from posbias.cli._tables import comparison_table
+    from posbias.cli._plot import show_profiles
+    from posbias.cli._tables import comparison_table, shown_name
 
     summary = result.as_dict()
     title = "{model} on {text}, {windows} windows of {length} tokens".format(**summary)
     show_table(comparison_table(result.comparison, title=title))
+    best = result.comparison.best.variant
+    show_profiles(
+        {"measured": result.profiles["measured"], shown_name(best): result.profiles[best]}
+    )
     print(f"Written to {out}: {', '.join(summary['files'])}")
