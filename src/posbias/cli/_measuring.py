@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ProgressCallback = Callable[[int, int], None]
 
 __all__ = [
+    "Attention",
+    "AttentionName",
     "BatchSize",
     "Device",
     "Dtype",
@@ -42,6 +44,7 @@ __all__ = [
     "Split",
     "TrustRemoteCode",
     "Windows",
+    "attention_name",
     "influence_methods",
     "part_of_windows",
     "progress_on_stderr",
@@ -55,6 +58,13 @@ class DtypeName(StrEnum):
     bfloat16 = "bfloat16"
     float16 = "float16"
     float64 = "float64"
+
+
+class AttentionName(StrEnum):
+    """Attention implementations of transformers that can be measured."""
+
+    eager = "eager"
+    sdpa = "sdpa"
 
 
 class InfluenceName(StrEnum):
@@ -86,6 +96,15 @@ Dtype = Annotated[
         "--dtype",
         metavar="DTYPE",
         help=f"Number format of the model: {', '.join(d.value for d in DtypeName)}.",
+    ),
+]
+Attention = Annotated[
+    AttentionName | None,
+    typer.Option(
+        "--attention",
+        metavar="NAME",
+        help="Attention code of transformers to run: eager or sdpa.",
+        show_default="what transformers takes",
     ),
 ]
 Device = Annotated[
@@ -203,6 +222,11 @@ def part_of_windows(text: str | None) -> tuple[int, int] | None:
     if not (slash and number.isdecimal() and parts.isdecimal()):
         raise InputError(f"part is {text!r}; K/M is required, for example 1/4 for the first of 4")
     return int(number), int(parts)
+
+
+def attention_name(chosen: AttentionName | None) -> str | None:
+    """Return the name of an attention implementation as transformers takes it."""
+    return None if chosen is None else chosen.value
 
 
 def influence_methods(chosen: list[InfluenceName] | None) -> tuple[str, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from posbias.cli._measuring import (
+    Attention,
     Device,
     Dtype,
     DtypeName,
@@ -14,10 +16,12 @@ from posbias.cli._measuring import (
     Length,
     MaxDocuments,
     ModelRequest,
+    Pack,
     Revision,
     Seed,
     Split,
     TrustRemoteCode,
+    attention_name,
 )
 from posbias.cli._options import Debug, Figure, Json, Overwrite
 from posbias.cli._outputs import check_outputs, show_table, write_figure, write_json
@@ -64,6 +68,8 @@ def inspect(  # noqa: PLR0913  one parameter per option
     field: Field = None,
     split: Split = None,
     max_documents: MaxDocuments = None,
+    pack: Pack = False,
+    attention: Attention = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     json: Json = None,
@@ -87,6 +93,8 @@ def inspect(  # noqa: PLR0913  one parameter per option
         seed=seed,
         dtype=dtype.value,
         device=device,
+        pack=pack,
+        attn_implementation=attention_name(attention),
         revision=revision,
         trust_remote_code=trust_remote_code,
     )
@@ -119,6 +127,8 @@ def _show(inspection: Inspection) -> None:
         f"{'any length' if limit is None else f'up to {limit} positions'}"
     )
     print(_tokenizer_line(inspection))
+    if facts["constants"]:
+        print(_constants_line(facts["constants"]))
     if inspection.layers:
         headers = ["layer", "update", "norms", "residual", "heads", "kv", "position", "slopes"]
         headers += ["window", "sink", "factor"]
@@ -127,9 +137,7 @@ def _show(inspection: Inspection) -> None:
         show_table(plain_table(headers, rows, title=f"Layers ({found})"))
     rows = []
     for name, check in inspection.checks.items():
-        value = "not finite" if check["value"] is None else f"{check['value']:.2e}"
-        rows.append([name.replace("_", " "), value, f"{check['tolerance']:.0e}"])
-        rows[-1].append("passed" if check["passed"] else "FAILED")
+        rows.append([name.replace("_", " "), *_check_cells(check)])
     if rows:
         show_table(plain_table(["check", "value", "at most", "result"], rows, title="Checks"))
     if inspection.unreached_windows:
@@ -142,6 +150,18 @@ def _show(inspection: Inspection) -> None:
         show_table(
             plain_table(*_content_table(inspection.content), title=_content_title(inspection))
         )
+
+
+def _check_cells(check: Mapping[str, Any]) -> list[str]:
+    if check["tolerance"] is None:
+        return ["-", "-", "not applicable"]
+    value = "not finite" if check["value"] is None else f"{check['value']:.2e}"
+    return [value, f"{check['tolerance']:.0e}", "passed" if check["passed"] else "FAILED"]
+
+
+def _constants_line(constants: Mapping[str, Any]) -> str:
+    named = ", ".join(f"{name} {value}" for name, value in constants.items())
+    return f"Constants of the config that the numbers include: {named}."
 
 
 def _tokenizer_line(inspection: Inspection) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli._measuring import (
+    Attention,
     BatchSize,
     Device,
     Dtype,
@@ -27,6 +28,7 @@ from posbias.cli._measuring import (
     Split,
     TrustRemoteCode,
     Windows,
+    attention_name,
     influence_methods,
     part_of_windows,
     progress_on_stderr,
@@ -75,6 +77,7 @@ def measure(  # noqa: PLR0913  one parameter per option
     split: Split = None,
     max_documents: MaxDocuments = None,
     pack: Pack = False,
+    attention: Attention = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     part: Part = None,
@@ -106,6 +109,7 @@ def measure(  # noqa: PLR0913  one parameter per option
         device=device,
         influence=influence_methods(influence),
         pack=pack,
+        attn_implementation=attention_name(attention),
         part=part_of_windows(part),
         revision=revision,
         trust_remote_code=trust_remote_code,

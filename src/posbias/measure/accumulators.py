@@ -12,7 +12,8 @@ from torch import Tensor
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
 from posbias.measure.content_sums import CONTENT_SUMS, add_content_sums
-from posbias.models.preflight import CheckedModel, overflow_advice
+from posbias.models.checks import overflow_advice
+from posbias.models.preflight import CheckedModel
 from posbias.models.tap import AttentionRows
 
 __all__ = ["Accumulator"]

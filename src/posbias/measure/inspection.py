@@ -19,11 +19,12 @@ from posbias.measure.text import TextCollection, read_text
 from posbias.measure.windows import automatic_prefix, check_vocabulary, make_windows
 from posbias.measurement import ContentFit
 from posbias.models.architectures import text_config
-from posbias.models.inspection import LayerFacts, describe_layers
+from posbias.models.checks import Preflight
+from posbias.models.inspection import LayerFacts, describe_layers, read_constants
 from posbias.models.loading import LoadedModel, load_model, maximum_length
-from posbias.models.preflight import CheckedModel, Preflight, check_model
+from posbias.models.preflight import CheckedModel, check_model
 from posbias.models.sites import input_embedding
-from posbias.models.state import attention_implementation, input_device, measuring
+from posbias.models.state import attention_implementation, input_device, measuring, model_errors
 
 __all__ = ["ContentReport", "Inspection", "inspect_model"]
 
@@ -56,7 +57,7 @@ class ContentReport:
     fit: ContentFit
 
     def as_dict(self) -> dict[str, Any]:
-        """Return nested lists [layer][head] by name; infinite separation is null."""
+        """Return nested lists, layers of heads, by name; infinite separation is null."""
         fit = self.fit
         return {
             "text": self.source,
@@ -169,7 +170,8 @@ def inspect_model(
     with measuring(loaded.model):
         try:
             checked = check_model(loaded.model, ids, checks=preflight)
-            layers = describe_layers(checked, ids)
+            with model_errors(loaded.model):
+                layers = describe_layers(checked, ids)
         except (UnsupportedModelError, InstrumentationError) as refusal:
             error = refusal
     content = None
@@ -230,6 +232,7 @@ def _model_facts(loaded: LoadedModel, checked: CheckedModel | None) -> dict[str,
         "maximum_length": maximum_length(network),
         "located_by": None,
         "position_scheme": None,
+        "constants": read_constants(text_config(network.config)),
     }
     if checked is not None:
         facts["located_by"] = "table" if checked.sites.row is not None else "search"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posbias.measure.accumulators import Accumulator
 
-__all__ = ["RunState", "free_memory", "is_out_of_memory"]
+__all__ = ["RunState", "free_memory"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -88,16 +88,6 @@ class RunState:
         """Return the arrays of the measurement."""
         self._accumulator.check_influence(self._rows)
         return {**self._accumulator.finish(), **self._rows}
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out, on a GPU or in the process."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and (
-        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
-    )
 
 
 def free_memory() -> None:

@@ -31,14 +31,14 @@ from posbias.measure.interruption import DeferredSignals
 from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
 from posbias.measure.resources import LONG_RUN, check_memory, describe_need, estimate_seconds
-from posbias.measure.run_state import RunState, free_memory, is_out_of_memory
+from posbias.measure.run_state import RunState, free_memory
 from posbias.measure.sharding import Shard, current_shard
 from posbias.measure.windows import TokenWindows
 from posbias.measurement import Measurement
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
 from posbias.models.preflight import CheckedModel, check_model
-from posbias.models.state import forward_logits, input_device, measuring
+from posbias.models.state import forward_logits, input_device, is_out_of_memory, measuring
 
 __all__ = ["measure"]
 

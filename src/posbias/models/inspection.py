@@ -15,9 +15,17 @@ from posbias.models.sites import LayerSites
 from posbias.models.state import forward_logits
 from posbias.models.trace import Trace, record
 
-__all__ = ["LayerFacts", "describe_layers"]
+__all__ = ["LayerFacts", "describe_layers", "read_constants"]
 
 Range = tuple[float, float]
+
+_CONSTANTS = (
+    *("attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier", "attn_scale"),
+    *("softmax_scale", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "clip_qkv"),
+    *("embedding_multiplier", "residual_multiplier", "scale_emb", "scale_depth", "scale_embedding"),
+    *("final_logit_softcapping", "logits_scaling", "logit_scale"),
+)
+"""Names under which configs keep scales, multipliers, and caps of logits."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,28 @@ def describe_layers(checked: CheckedModel, ids: Tensor) -> tuple[LayerFacts, ...
         _facts(checked, layer, site, trace)
         for layer, (site, trace) in enumerate(zip(sites.layers, traces, strict=True))
     )
+
+
+def read_constants(config: Any) -> dict[str, float | bool]:
+    """Return the scales, multipliers and caps that a config names, in the order of a pass.
+
+    Parameters
+    ----------
+    config
+        Of the text model; parts of it (``attn_config`` of MPT) are looked into.
+
+    Notes
+    -----
+    What is measured includes all of them: they are part of the model's own numbers.
+    """
+    parts = [config, getattr(config, "attn_config", None)]
+    found: dict[str, float | bool] = {}
+    for name in _CONSTANTS:
+        for part in parts:
+            value = getattr(part, name, None)
+            if isinstance(value, int | float):
+                found[name] = value
+    return found
 
 
 def _facts(checked: CheckedModel, layer: int, site: LayerSites, trace: Trace) -> LayerFacts:

@@ -64,7 +64,7 @@ class PositionObserver:
 
     def __init__(self, scheme: PositionScheme) -> None:
         self.error = self.content = self.bias = 0.0
-        self.mask_differs: int | None = None
+        self.mask_differs: str | None = None
         self._scheme = scheme
 
     def on_stream(self, layer: int, stream: Tensor) -> None:
@@ -81,7 +81,8 @@ class PositionObserver:
         hidden = scheme.visible(layer, span, keys=rows.length, device=device)[:, keys:]
         is_same = bool((rows.visible == visible).all()) and not bool(hidden.any())
         if not is_same and self.mask_differs is None:
-            self.mask_differs = layer
+            shown = rows.visible.expand_as(rows.logits) != visible
+            self.mask_differs = self._difference(rows, shown, visible)
         logits = rows.logits.double()
         first, second = logits.masked_fill(~visible, 0.0)
         self.content = max(self.content, float((first - second).abs().max()))
@@ -96,3 +97,20 @@ class PositionObserver:
             expected = torch.cat([expected, sink.expand(-1, len(span), 1)], dim=-1)
         kernel = torch.softmax(expected, dim=-1)[..., :keys]
         self.error = max(self.error, float((rows.probabilities.double() - kernel).abs().max()))
+
+    def _difference(self, rows: AttentionRows, differs: Tensor, expected: Tensor) -> str:
+        """Say what a mask does at the first place where it is not that of the scheme."""
+        window = self._scheme.windows[rows.layer]
+        mask = "causal" if window is None else f"causal with a window of {window} keys"
+        start = f"the mask of layer {rows.layer + 1} is not {mask}"
+        if not bool(differs.any()):
+            return f"{start}, because it hides keys that should be seen"
+        _, _, row, key = (int(k) for k in differs.nonzero()[0])
+        place = f"query {rows.start + row}"
+        if bool(expected[row, key]):
+            return f"{start}: key {key} is hidden from {place}"
+        logit = float(rows.logits[0, 0, row, key])
+        return (
+            f"{start}: key {key} is not hidden from {place}, its logit is {logit:g}, and only the "
+            "lowest number of the format or minus infinity counts as hidden"
+        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +11,9 @@ from torch import Tensor, nn
 
 from posbias.errors import InputError, InstrumentationError, UnsupportedModelError
 from posbias.models.architectures import text_config
+from posbias.models.checks import Preflight, agreement, overflow_advice
 from posbias.models.instrument import instrumented
+from posbias.models.locality import check_attention_counts, check_tokens_apart
 from posbias.models.observers import BiasObserver, CaptureObserver, PositionObserver
 from posbias.models.positions import (
     PositionScheme,
@@ -22,35 +23,18 @@ from posbias.models.positions import (
     read_sizes,
 )
 from posbias.models.sites import ModelSites, dtype_of, known_row, sites_from_row
-from posbias.models.state import attention_implementation, forward_logits, with_implementation
+from posbias.models.state import (
+    attention_implementation,
+    forward_logits,
+    model_errors,
+    with_implementation,
+)
 from posbias.models.stream import Certificate, certify, identity_tolerance, search_sites
 
-__all__ = ["SHORT", "CheckedModel", "Preflight", "check_model", "locate", "overflow_advice"]
+__all__ = ["SHORT", "CheckedModel", "check_model", "locate"]
 
 SHORT = 24
 """Positions of the short window on which most checks run."""
-
-
-@dataclass
-class Preflight:
-    """Results of the checks by name: whether passed, the value found, the tolerance."""
-
-    dtype: torch.dtype = torch.float32
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def require(self, name: str, value: float, tolerance: float, advice: str) -> None:
-        """Record a check; raise `InstrumentationError` unless ``value <= tolerance``."""
-        passed = value <= tolerance
-        self.results[name] = {
-            "passed": passed,
-            "value": value if math.isfinite(value) else None,
-            "tolerance": tolerance,
-        }
-        if not passed:
-            raise InstrumentationError(
-                f"check {name} failed in {_name(self.dtype)}: {value:.3g} exceeds "
-                f"{tolerance:.3g}. {advice}"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +94,8 @@ def check_model(
 
     Notes
     -----
-    About six passes over 24 positions and one over n, without gradients.
+    About six passes over 24 positions, one over n, two over seven times 24 positions and two over
+    T times 6 positions, none of more tokens than two windows, without gradients.
     """
     config = text_config(model.config)
     _check_length(config, ids.shape[1])
@@ -119,12 +104,11 @@ def check_model(
     short = pair[:, :SHORT].contiguous()
     checks = Preflight() if checks is None else checks
     checks.dtype = dtype_of(model)
-    with torch.no_grad():
+    with torch.no_grad(), model_errors(model):
         _check_causality(model, short, checks)
         found = locate(model, short) if sites is None else sites
         proofs = certify(found, lambda: forward_logits(model, short))
-        worst = max(proof.error for proof in proofs)
-        checks.require("stream_identity", worst, identity_tolerance(found.dtype), "")
+        _check_stream(proofs, found, checks)
         sizes = _check_heads(found, read_sizes(config))
         _check_capture(model, found, short, checks)
         _check_other_implementation(model, found, short, checks)
@@ -138,14 +122,12 @@ def check_model(
                 has_position_table=_has_position_table(model, found),
             )
         _check_positions(model, found, scheme, pair, checks)
+        tokens = 2 * ids.shape[1]
+        check_tokens_apart(model, found, short, tokens=tokens, checks=checks)
+        check_attention_counts(
+            model, found, short, windows=scheme.windows, tokens=tokens, checks=checks
+        )
     return CheckedModel(model, found, sizes, scheme, _kinds(proofs), checks.results)
-
-
-def overflow_advice(dtype: torch.dtype) -> str:
-    """Return what to do about numbers that left the range of a number format."""
-    if dtype in {torch.float16, torch.bfloat16}:
-        return "Measure in float32"
-    return "Damaged or far too large weights are the usual cause; save or download the model again"
 
 
 def locate(model: nn.Module, ids: Tensor) -> ModelSites:
@@ -207,7 +189,7 @@ def _check_causality(model: nn.Module, ids: Tensor, checks: Preflight) -> None:
     checks.require(
         "causality",
         moved,
-        _agreement(before.dtype),
+        agreement(before.dtype),
         "Changing the last token changes the logits of earlier positions: an encoder, or a mask "
         "that lets the future through. A causal language model is required",
     )
@@ -231,6 +213,41 @@ def _has_position_table(model: nn.Module, sites: ModelSites) -> bool:
         and (isinstance(module, nn.Embedding) or "Positional" in type(module).__name__)
         for module in model.modules()
     )
+
+
+def _check_stream(proofs: list[Certificate], sites: ModelSites, checks: Preflight) -> None:
+    """Check the sums that make up the stream: attention, block output, and block to block."""
+    tolerance = identity_tolerance(sites.dtype)
+    worst = max(proof.error for proof in proofs)
+    checks.require("stream_identity", worst, tolerance, "")
+    outputs = [float("inf") if proof.output is None else proof.output for proof in proofs]
+    if sites.row is None and not max(outputs) <= tolerance:
+        # A branch that is built in another way is no fault where the architecture is not known.
+        checks.not_applicable("block_output")
+    else:
+        checks.require(
+            "block_output",
+            max(outputs),
+            tolerance,
+            f"Layer {_worst(outputs)} does not return x + a plus the output of its MLP. Usual "
+            "causes: a hook on the layer, or changed model code",
+        )
+    handovers = [proof.handover for proof in proofs if proof.handover is not None]
+    if handovers:
+        checks.require(
+            "stream_unbroken",
+            max(handovers),
+            tolerance,
+            f"Layer {_worst(handovers) + 1} does not read what layer {_worst(handovers)} returns. "
+            "Usual causes: a hook on the input of a layer, or changed model code",
+        )
+    else:
+        checks.not_applicable("stream_unbroken")
+
+
+def _worst(errors: list[float]) -> int:
+    """Return the layer with the largest error, counted from 1."""
+    return errors.index(max(errors)) + 1
 
 
 def _check_heads(sites: ModelSites, sizes: Sizes) -> Sizes:
@@ -267,7 +284,7 @@ def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Pre
     checks.require(
         "attention_output",
         worst,
-        1e3 * _agreement(sites.dtype),
+        1e3 * agreement(sites.dtype),
         "Probabilities times values do not give the output of the attention: changed attention "
         f"code, or activations near the limits of the format. {overflow_advice(sites.dtype)}",
     )
@@ -280,10 +297,12 @@ def _check_other_implementation(
     current = attention_implementation(model)
     other = {"eager": "sdpa", "sdpa": "eager"}.get(current)
     if other is None or (sites.row is not None and other not in sites.row.implementations):
+        checks.not_applicable("eager_equals_sdpa")
         return
     here = forward_logits(model, ids)
     with with_implementation(model, other) as switched:
         if not switched:
+            checks.not_applicable("eager_equals_sdpa")
             return
         there = forward_logits(model, ids)
     difference = float((here - there).double().abs().max())
@@ -291,7 +310,7 @@ def _check_other_implementation(
     checks.require(
         "eager_equals_sdpa",
         difference,
-        max(1e-4, _agreement(sites.dtype)),
+        max(1e-4, agreement(sites.dtype)),
         f"Attention implementation {other} gives other logits than {current}; one of them does "
         "not compute what the model was trained with",
     )
@@ -312,9 +331,8 @@ def _check_positions(
         forward_logits(model, ids)
     if observer.mask_differs is not None:
         raise InstrumentationError(
-            f"the mask of layer {observer.mask_differs + 1} is not causal with window "
-            f"{scheme.windows[observer.mask_differs]}, which the config states. Changed model code "
-            "or an attention pattern that is not supported is the usual cause"
+            f"{observer.mask_differs}. Usual causes: changed model code, a window that the config "
+            "does not state, or masks made with a number such as -10000"
         )
     # Logits of size b carry an absolute rounding error of eps * b, which the softmax passes on.
     eps = torch.finfo(torch.promote_types(sites.dtype, torch.float32)).eps
@@ -334,12 +352,3 @@ def _check_positions(
         f"With zeroed queries the attention is not the content-free kernel of type {scheme.type}; "
         "the slopes or the bias of this model differ from its architecture",
     )
-
-
-def _agreement(dtype: torch.dtype) -> float:
-    """Return the relative difference up to which two computations of one thing agree."""
-    return {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 2e-2}.get(dtype, 1e-1)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.errors import InstrumentationError, PosbiasError, UnsupportedModelError, shown
 
 __all__ = [
     "attention_implementation",
     "forward_logits",
     "input_device",
+    "is_out_of_memory",
     "measuring",
+    "model_errors",
     "parameter_value",
     "with_implementation",
 ]
@@ -61,6 +63,39 @@ def forward_logits(model: nn.Module, ids: Tensor, *, last_only: bool = True) -> 
             "its output head is required (AutoModelForCausalLM)"
         )
     return logits
+
+
+@contextmanager
+def model_errors(model: nn.Module) -> Iterator[None]:
+    """Turn what the code of a model raises into one line; memory that ran out is let through.
+
+    Raises
+    ------
+    InstrumentationError
+        From any exception that posbias does not raise on purpose.
+    """
+    try:
+        yield
+    except PosbiasError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise InstrumentationError(
+            f"{type(model).__name__} stops with {type(error).__name__} when it is run: "
+            f"{shown(error)}. Usual causes: a number format that its code does not support (try "
+            "float32), or code or weights that do not fit this version of transformers"
+        ) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on a GPU or in the process."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+    )
 
 
 def input_device(model: nn.Module) -> torch.device:

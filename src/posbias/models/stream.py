@@ -2,13 +2,15 @@
 
 The attention update u (times a constant c) is certified when ``x + c u`` is what a later module
 of the same block reads (sequential residual), or when ``x + c u + m`` is what the block returns
-with m the output of another module (parallel residual).
+with m the output of another module (parallel residual). In sequential blocks too the block has to
+return the sum of what it made of ``x + c u`` and of one other branch m, and the next block to read
+what this one returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -43,6 +45,11 @@ class Certificate:
         The constant c.
     update, stream : str
         Paths inside the block; `stream` is empty for its input.
+    output : float or None
+        Deviation of what the block returns from x + a + m, with m the output of the MLP branch,
+        or from its norm; None if no module is such a branch.
+    handover : float or None
+        Deviation of what the next block reads from what this one returns; None for the last one.
     """
 
     residual: Literal["sequential", "parallel"]
@@ -50,6 +57,8 @@ class Certificate:
     multiplier: float
     update: str
     stream: str
+    output: float | None = None
+    handover: float | None = None
 
 
 def identity_tolerance(dtype: torch.dtype) -> float:
@@ -103,7 +112,14 @@ def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
                 f"{site.multiplier:g}. Usual causes: changed model code or activations that "
                 "overflow. Load in float32 or report the architecture"
             )
-        certificates.append(found)
+        above = traces[layer + 1] if layer + 1 < len(traces) else None
+        certificates.append(
+            replace(
+                found,
+                output=_output_error(trace, found, tolerance),
+                handover=None if above is None else _handover_error(trace, above),
+            )
+        )
     return certificates
 
 
@@ -229,6 +245,57 @@ def _parallel(
         if factor is not None:
             error = _relative(difference - factor * u - m, trace.returned)
             yield Certificate("parallel", error, factor, event.name, stream)
+
+
+def _output_error(trace: Trace, found: Certificate, tolerance: float) -> float | None:
+    """Return how far the block's output is from the sum of stream and MLP branch.
+
+    The stream goes on as x + a or, in blocks with norms on the stream itself, as the output of a
+    norm that read x + a; what the block returns is the sum or, there again, the norm of the sum.
+    """
+    x = trace.stream if not found.stream else trace.output_of(found.stream)
+    u, returned = trace.output_of(found.update), trace.returned
+    if x is None or u is None or returned is None:
+        return None
+    if found.residual == "parallel":
+        return found.error
+    total = x.double() + found.multiplier * u.double()
+    update = next(e for e in trace.events if e.name == found.update and e.output is not None)
+    later = [e for e in trace.events if e.ended > update.ended and e.output is not None]
+    carried = [total, *_made_of(total, later, tolerance)]
+    targets = [returned]
+    for event in later:
+        if event.output is not None and event.output.equal(returned):
+            targets += event.reads
+    errors = [_relative(target.double() - total, target) for target in targets]
+    for target in targets:
+        for base in carried:
+            difference = target.double() - base
+            for event in later:
+                if event.output is None:
+                    continue
+                m = event.output.double()
+                for factor in {1.0, found.multiplier}:
+                    errors.append(_relative(difference - factor * m, target))
+    return min(errors)
+
+
+def _made_of(total: Tensor, later: list[Event], tolerance: float) -> list[Tensor]:
+    """Return the outputs of the modules that read x + a."""
+    return [
+        event.output.double()
+        for event in later
+        if event.output is not None
+        and any(_relative(read.double() - total, read) <= tolerance for read in event.reads)
+    ]
+
+
+def _handover_error(below: Trace, above: Trace) -> float | None:
+    """Return how far what a block reads is from what the block below returned."""
+    if below.returned is None or above.stream is None:
+        return None
+    difference = above.stream.double() - below.returned.double().to(above.stream.device)
+    return _relative(difference, above.stream)
 
 
 def _fit(target: Tensor, u: Tensor) -> float | None:

@@ -142,6 +142,16 @@ class AttentionTap(TorchFunctionMode):
         """Stop watching: the attention module ended."""
         self._layer, self._pending = None, None
 
+    @property
+    def layer(self) -> int | None:
+        """Layer whose attention module runs, None outside of all."""
+        return self._layer
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Windows and positions that the attention module reads."""
+        return self._shape
+
     def __torch_function__(
         self,
         func: Callable[..., Any],

@@ -50,6 +50,11 @@ PREFLIGHT_MEANINGS: Mapping[str, str] = {
     "nothing_above_diagonal": "No weight is recorded on later positions.",
     "attention_output": "Recorded weights times values give the output of attention.",
     "zeroed_queries_leave_no_content": "With queries set to zero, only position bias remains.",
+    "block_output": "Every layer returns stream plus attention update plus MLP output.",
+    "stream_unbroken": "Every layer reads what the layer below returns.",
+    "tokens_meet_in_attention_only": "With every token attending to itself only, what one token "
+    "holds reaches no other token.",
+    "attention_reaches_the_stream": "Replacing the attention of a layer changes its update.",
     "position_scheme": "The position bias read from the model is the one it applies.",
 }
 """What each check makes sure of; a check of another name is shown without an explanation."""
@@ -102,11 +107,18 @@ def preflight_rows(measurement: Measurement) -> list[dict[str, Any]]:
             "name": name.replace("_", " "),
             "meaning": PREFLIGHT_MEANINGS.get(name, ""),
             "passed": bool(check["passed"]),
-            "value": "not finite" if check["value"] is None else number(check["value"]),
-            "tolerance": number(check["tolerance"]),
+            **_shown_check(check),
         }
         for name, check in measurement.manifest["preflight"].items()
     ]
+
+
+def _shown_check(check: Mapping[str, Any]) -> dict[str, str]:
+    """Return value and tolerance in words; a check that a model leaves no room for has neither."""
+    if check["tolerance"] is None:
+        return {"value": "not applicable", "tolerance": ""}
+    value = "not finite" if check["value"] is None else number(check["value"])
+    return {"value": value, "tolerance": number(check["tolerance"])}
 
 
 def command_line(measurement: Measurement) -> str | None:
