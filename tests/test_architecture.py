@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         *(*BASE, "kernels", "rollout", "spec", "measurement"),
         *("predict", "uncertainty", "comparison"),
     },
-    "plot": {*BASE, "binning", "kernels", "rollout", "theory", "measurement"},
+    "plot": {*BASE, "binning", "kernels", "rollout", "theory", "measurement", "uncertainty"},
     "report": {
         *(*BASE, "binning", "kernels", "rollout", "theory", "measurement"),
         *("plan", "predict", "uncertainty", "comparison", "compare", "plot"),

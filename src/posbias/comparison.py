@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posbias.atomic import atomic_write_text
 from posbias.errors import InputError
 from posbias.notebook import card, table
@@ -28,6 +31,8 @@ from posbias.uncertainty import (
 
 if TYPE_CHECKING:
     import pandas
+
+Array = NDArray[np.float64]
 
 __all__ = ["INTERVAL_FIELDS", "Comparison", "ComparisonRow"]
 
@@ -173,6 +178,17 @@ class Comparison:
         if self.sampling is None:
             return None
         return units_needed(self.intervals[variant]["w1"], half_width, self.sampling["units"])
+
+    def bands(self) -> dict[str, tuple[Array, Array]]:
+        """Return the interval of each position of the profiles that are resampled, by name.
+
+        Both ends of shape (n,), pointwise; of the measured profile under ``"measured"``. Empty
+        without resamples.
+        """
+        if self.uncertainty is None:
+            return {}
+        profiles = {"measured": self.uncertainty.measured, **self.uncertainty.predictions}
+        return {name: (p.low, p.high) for name, p in profiles.items() if p.moves}
 
     def shown(self, variant: str, figure: str, digits: int = 4) -> str:
         """Return a figure for people, with its interval if it has one.

@@ -189,7 +189,7 @@ def _intervals(row: ComparisonRow, values: dict[str, Any], where: str) -> dict[s
 def _pairs(pairs: Any, where: str) -> tuple[Paired, ...]:
     """Return the paired comparisons with the closest prediction."""
     texts = ("first", "second", "verdict")
-    numbers = ("difference", "difference_low", "difference_high", "share_closer")
+    numbers = ("difference", "difference_low", "difference_high", "allowance", "share_closer")
 
     found = []
     for pair in pairs if isinstance(pairs, list) else [None]:
@@ -206,8 +206,8 @@ def _pairs(pairs: Any, where: str) -> tuple[Paired, ...]:
         difference = Interval(
             *(pair[k] for k in ("difference", "difference_low", "difference_high"))
         )
-        names = pair["first"], pair["second"]
-        found.append(Paired(*names, difference, pair["share_closer"], pair["verdict"]))
+        rest = pair["allowance"], pair["share_closer"], pair["verdict"]
+        found.append(Paired(pair["first"], pair["second"], difference, *rest))
     return tuple(found)
 
 

@@ -44,10 +44,14 @@ class Ingredients:
     mixing_windows : ndarray, shape (D, T), or None
         Coefficients per window of text, whose mean over windows is the schedule of the rollout;
         None if the coefficients are assumed or given, not measured on windows.
+    has_sampled_kernels : bool
+        Whether another draw of text would give other kernels: they hold measured attention,
+        logits or content terms, not mask and position bias alone.
     """
 
     rollout: Callable[[], Rollout]
     mixing_windows: Array | None = None
+    has_sampled_kernels: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,16 +141,17 @@ def _plan_measurement(source: Measurement, n: int, estimator: str) -> Plan:
             lambda: Rollout(source.kernels("position", n=n), measured), per_window
         ),
         "residual+content": Ingredients(
-            lambda: Rollout(source.kernels("position+content", n=n), measured), per_window
+            lambda: Rollout(source.kernels("position+content", n=n), measured), per_window, True
         ),
         "residual+lag": Ingredients(
-            lambda: Rollout(source.kernels("lag", n=n), measured), per_window
+            lambda: Rollout(source.kernels("lag", n=n), measured), per_window, True
         ),
         "residual+measured": Ingredients(
-            lambda: Rollout(source.kernels("attention", n=n), measured), per_window
+            lambda: Rollout(source.kernels("attention", n=n), measured), per_window, True
         ),
         "fixed-half": Ingredients(
-            lambda: Rollout(source.kernels("attention", n=n), MixingSchedule.constant(layers, 0.5))
+            lambda: Rollout(source.kernels("attention", n=n), MixingSchedule.constant(layers, 0.5)),
+            has_sampled_kernels=True,
         ),
     }
     missing = {}

@@ -19,8 +19,9 @@ from posbias.measurement.store import (
     is_report,
     refuse_foreign,
 )
-from posbias.predict import predict
+from posbias.predict import DEFAULT_ESTIMATOR, predict
 from posbias.profile import Profile, ProfileSet
+from posbias.uncertainty import Interval, mixing_intervals
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +70,7 @@ class RunResult:
     directory: Path
 
     def as_dict(self) -> dict[str, Any]:
-        """Return model, text, comparison and files as JSON-serialisable values."""
+        """Return model, text, comparison, mixing and files as JSON-serialisable values."""
         manifest = self.measurement.manifest
         return {
             "model": manifest["model"]["id"],
@@ -77,9 +78,16 @@ class RunResult:
             "windows": manifest["windows"]["count"],
             "length": manifest["windows"]["length"],
             **self.comparison.as_dict(),
+            "mixing": [
+                {"layer": t, "value": found.value, "low": found.low, "high": found.high}
+                for t, found in enumerate(self._mixing(), start=1)
+            ],
             "directory": str(self.directory),
             "files": [MEASUREMENT, *RUN_FILES],
         }
+
+    def _mixing(self) -> list[Interval]:
+        return mixing_intervals(self.measurement, self.comparison.estimator or DEFAULT_ESTIMATOR)
 
 
 def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
@@ -177,7 +185,7 @@ def run_measurement(
     """
     predicted = predict(measurement, estimator=estimator)
     measured = measurement.influence()
-    comparison = compare(measured, predicted)
+    comparison = compare(measurement, predicted)
     profiles = ProfileSet({"measured": measured, **predicted})
     target = Path(out)
     result = RunResult(measurement, profiles, comparison, target)
@@ -245,7 +253,7 @@ def _figure(result: RunResult, estimator: str) -> Figure:
     return measurement_figure(
         profiles,
         measurement.mixing(estimator),
-        windows=measurement.influence_windows(),
+        bands=result.comparison.bands(),
         spread=measurement.mixing_std(estimator),
         title=title,
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from posbias.cli._session import console_of
+from posbias.uncertainty import W1_TARGET
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +17,30 @@ if TYPE_CHECKING:
     from posbias.profile import Profile
 
 __all__ = ["comparison_table", "plain_table", "shape_table", "shown_name", "sparkline"]
+
+_HEADERS = {
+    "w1": "W1",
+    "spearman": "Spearman",
+    "js": "JS",
+    "primacy": "primacy",
+    "recency": "recency",
+    "trough_position": "trough",
+}
+_DIGITS = dict.fromkeys(_HEADERS, 4) | {"spearman": 3, "trough_position": 0}
+_DISTANCES = ("w1", "spearman", "js")
+_LAYOUTS: tuple[Mapping[str, bool], ...] = (
+    dict.fromkeys(_HEADERS, True),
+    dict.fromkeys(_HEADERS, False) | {"w1": True, "spearman": True},
+    dict.fromkeys(_HEADERS, False) | {"w1": True},
+    {"w1": True, "spearman": False, "primacy": False, "recency": False},
+    {"w1": True, "spearman": False},
+    {"w1": True},
+    {"w1": False},
+)
+"""Figures of a comparison, and whether their intervals are shown: the widest that fits is taken."""
+
+_ALIKE = "~"
+_WIDEST_NAME = 20
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-~=+*#"
@@ -28,19 +53,62 @@ _HIGHEST_SHARE = 16.0
 def comparison_table(comparison: Comparison, *, title: str = "") -> Table:
     """Return the table of a comparison: the measured profile, then one row per prediction.
 
-    The smallest W1 is set in bold.
+    The smallest W1 is set in bold; a mark follows the names of predictions that a paired bootstrap
+    does not tell apart from it. Where the terminal is narrow, intervals and then columns are left
+    out, and named below; digits never are.
     """
-    shape = comparison.measured
-    rows = [["measured", "", "", "", *_shape_cells(shape.primacy, shape.recency)]]
-    rows[0].append(str(shape.trough_position))
-    for row in comparison.rows:
-        cells = [shown_name(row.variant), f"{row.w1:.4f}", _number(row.spearman, 3)]
-        cells += [f"{row.js:.4f}", *_shape_cells(row.primacy, row.recency)]
-        rows.append([*cells, str(row.trough_position)])
+    available = console_of("stdout").width
+    for layout in _LAYOUTS:
+        headers, rows = _comparison_cells(comparison, layout)
+        if _least_width(headers, rows) <= available:
+            break
     distances = [row.w1 for row in comparison.rows]
     best = 1 + distances.index(min(distances)) if len(distances) > 1 else None
-    headers = ["variant", "W1", "Spearman", "JS", "primacy", "recency", "trough"]
-    return plain_table(headers, rows, title=title, bold_row=best, section_after=0)
+    absent = [_HEADERS[name] for name in _HEADERS if name not in layout]
+    notes = _interval_notes(comparison)
+    notes += [f"Left out at this width: {', '.join(absent)}."] if absent else []
+    return plain_table(headers, rows, title=title, bold_row=best, section_after=0, notes=notes)
+
+
+def _comparison_cells(
+    comparison: Comparison, layout: Mapping[str, bool]
+) -> tuple[list[str], list[list[str]]]:
+    """Return headers and rows; the layout says of each figure whether its interval is shown."""
+    alike = {p.first for p in comparison.against_best if p.verdict == "not distinguished"}
+    rows = []
+    for row in (comparison.measured, *comparison.rows):
+        is_measured = row is comparison.measured
+        name = "measured" if is_measured else shown_name(row.variant)
+        cells = [f"{name} {_ALIKE}" if row.variant in alike else name]
+        for figure, has_interval in layout.items():
+            digits = _DIGITS[figure]
+            if is_measured and figure in _DISTANCES:
+                cells.append("")
+            elif has_interval:
+                cells.append(comparison.shown(row.variant, figure, digits))
+            else:
+                cells.append(_number(getattr(row, figure), digits))
+        rows.append(cells)
+    return ["variant", *(_HEADERS[figure] for figure in layout)], rows
+
+
+def _interval_notes(comparison: Comparison) -> list[str]:
+    """Return what the intervals rest on, what they do not tell apart, and how to narrow them."""
+    notes = [f"Intervals: {comparison.basis}."]
+    if comparison.sampling is None:
+        return notes
+    best = comparison.best.variant
+    if any(pair.verdict == "not distinguished" for pair in comparison.against_best):
+        notes.append(
+            f"{_ALIKE} not distinguished from {shown_name(best)} (paired bootstrap of W1)."
+        )
+    needed = comparison.units_needed(best, W1_TARGET)
+    if needed is not None:
+        notes.append(
+            f"W1 of {shown_name(best)} to +-{W1_TARGET} needs about {needed:,} "
+            f"{comparison.sampling['unit']} like these."
+        )
+    return notes
 
 
 def shape_table(profiles: Mapping[str, Profile], *, title: str = "") -> Table:
@@ -68,32 +136,64 @@ def plain_table(
     title: str = "",
     bold_row: int | None = None,
     section_after: int | None = None,
+    notes: Sequence[str] = (),
 ) -> Table:
-    """Return a table with the first column left-aligned and numbers to the right."""
+    """Return a table with the first column left-aligned and numbers to the right.
+
+    In a narrow terminal words fold and numbers are never cut: columns that do not fit are left
+    out from the right and named below, the first one always stays.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    kept = len(headers)
+    available = console_of("stdout").width
+    while kept > 1 and _least_width(headers[:kept], [row[:kept] for row in rows]) > available:
+        kept -= 1
+    if kept < len(headers):
+        notes = [*notes, f"Left out at this width: {', '.join(headers[kept:])}."]
     table = Table(
-        box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold"
+        box=box.SIMPLE_HEAD,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        caption="\n".join(notes) or None,
+        caption_justify="left",
     )
-    for k, header in enumerate(headers):
-        is_text = k == 0 or any(row[k] and not _is_number(row[k]) for row in rows)
-        # In a narrow terminal words fold; numbers are never cut.
-        longest = max(len(cell) for cell in (header, *(row[k] for row in rows)))
+    for k, header in enumerate(headers[:kept]):
+        is_text = _is_text(k, rows)
         table.add_column(
             header,
             justify="left" if is_text else "right",
             no_wrap=not is_text,
             overflow="fold",
-            min_width=min(longest, 8) if is_text else longest,
+            min_width=_least_column(k, headers, rows),
         )
     for k, row in enumerate(rows):
-        cells = [Text(cell) for cell in row]
+        cells = [Text(cell) for cell in row[:kept]]
         table.add_row(
             *cells, style="bold" if k == bold_row else None, end_section=k == section_after
         )
     return table
+
+
+def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the columns of a terminal that a table takes when its words are folded."""
+    columns = range(len(headers))
+    return sum(_least_column(k, headers, rows) + 3 for k in columns) + 1
+
+
+def _least_column(k: int, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    longest = max(len(cell) for cell in (headers[k], *(row[k] for row in rows)))
+    is_name = k == 0
+    if is_name:
+        return min(longest, _WIDEST_NAME)
+    return min(longest, 8) if _is_text(k, rows) else longest
+
+
+def _is_text(k: int, rows: Sequence[Sequence[str]]) -> bool:
+    return k == 0 or any(row[k] and not _is_number(row[k]) for row in rows)
 
 
 def shown_name(variant: str) -> str:
@@ -144,4 +244,6 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.lstrip("+-").replace(".", "", 1).replace("e-", "", 1).isdigit()
+    """Whether a cell holds a number, with its interval or without."""
+    alone = cell.partition(" [")[0]
+    return alone == "-" or alone.lstrip("+-").replace(".", "", 1).replace("e-", "", 1).isdigit()

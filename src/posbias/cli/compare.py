@@ -57,14 +57,15 @@ def compare(  # noqa: PLR0913  one parameter per option
 
     Prints one row per prediction: Wasserstein-1 distance on positions / (n - 1), Spearman's rank
     correlation, Jensen-Shannon divergence in nats, mass on the first and on the last tenth of the
-    positions, and the position of the trough.
+    positions, and the position of the trough. A measurement gives 95 % intervals over its documents
+    or windows; a file of profiles has none.
     """
     del debug
     check_result_files((measured, *predicted), csv, json, overwrite=overwrite, figure=figure)
     from posbias.compare import compare as compare_profiles
-    from posbias.compare import load_measured, load_predicted
+    from posbias.compare import load_measured, load_predicted, open_measured
 
-    reference = load_measured(measured, column)
+    reference = open_measured(measured, column)
     predictions = load_predicted(predicted, estimator)
     comparison = compare_profiles(reference, predictions)
     if csv is not None:
@@ -79,5 +80,7 @@ def compare(  # noqa: PLR0913  one parameter per option
         from posbias.plot import comparison_figure
 
         distances = {row.variant: row.w1 for row in comparison.rows}
-        drawn = comparison_figure(reference, predictions, distances)
+        drawn = comparison_figure(
+            load_measured(reference), predictions, distances, bands=comparison.bands()
+        )
         write_figure(drawn, figure, overwrite=overwrite)

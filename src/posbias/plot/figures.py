@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from posbias.errors import InputError
 from posbias.plot._axes import legend_below
-from posbias.plot.profiles import plot_cumulative, plot_mixing, plot_profiles
+from posbias.plot.profiles import Bands, plot_cumulative, plot_mixing, plot_profiles
 from posbias.plot.style import PAGE_WIDTH, new_figure, plot_style
 from posbias.profile import Profile
 
@@ -22,6 +22,7 @@ def measurement_figure(
     profiles: Mapping[str, Profile],
     mixing: ArrayLike,
     *,
+    bands: Bands | None = None,
     windows: ArrayLike | None = None,
     spread: ArrayLike | None = None,
     title: str = "",
@@ -35,6 +36,8 @@ def measurement_figure(
         The measured influence under ``"measured"`` and the variants.
     mixing : array_like, shape (T,)
         Mixing coefficient of each layer.
+    bands : mapping of str to pair of array_like, shape (n,), optional
+        95 % intervals of the profiles (see `plot_profiles`).
     windows : array_like, shape (D, n), optional
         Raw influence per window, for the band (see `plot_profiles`).
     spread : array_like, shape (T,), optional
@@ -60,7 +63,7 @@ def measurement_figure(
         right = figure.add_subplot(grid[1])
         if title:
             left.set_title(title)
-    plot_profiles(profiles, left, windows=windows, legend=False)
+    plot_profiles(profiles, left, bands=bands, windows=windows, legend=False)
     plot_mixing(mixing, right, spread=spread)
     legend_below(figure, left)
     return figure
@@ -71,6 +74,7 @@ def comparison_figure(
     predicted: Mapping[str, Profile],
     distances: Mapping[str, float],
     *,
+    bands: Bands | None = None,
     title: str = "",
     width: float = PAGE_WIDTH,
 ) -> Figure:
@@ -84,6 +88,8 @@ def comparison_figure(
         Predictions of the same length, by name.
     distances : mapping of str to float
         Wasserstein-1 distance of each prediction to `measured`, shown in the legend.
+    bands : mapping of str to pair of array_like, shape (n,), optional
+        95 % intervals of the profiles, ``"measured"`` among them (see `plot_profiles`).
     title : str
         Set above the profiles.
     width : float
@@ -118,7 +124,7 @@ def comparison_figure(
         right = figure.add_subplot(grid[1])
         if title:
             left.set_title(title)
-    plot_profiles(profiles, left, labels=labels, legend=False)
+    plot_profiles(profiles, left, bands=bands, labels=labels, legend=False)
     plot_cumulative(profiles, right, labels=labels, legend=False)
     legend_below(figure, left)
     return figure

@@ -13,8 +13,19 @@ from posbias.plot._axes import finish_legend, layer_axis, log_view, position_axi
 from posbias.plot._bins import Bins, bins_of
 from posbias.plot.style import INK, LINE_STYLES, axes_or_new, line_styles, plot_style
 from posbias.profile import Profile, ProfileSet
+from posbias.uncertainty import LEVEL
 
-__all__ = ["SPREAD_PERCENTILES", "plot_cumulative", "plot_mixing", "plot_profiles", "window_band"]
+__all__ = [
+    "SPREAD_PERCENTILES",
+    "Bands",
+    "plot_cumulative",
+    "plot_mixing",
+    "plot_profiles",
+    "window_band",
+]
+
+Bands = Mapping[str, tuple[ArrayLike, ArrayLike]]
+"""By name of a profile: lower and upper end at each position, shape (n,) each."""
 
 SPREAD_PERCENTILES = (16.0, 84.0)
 """Percentiles over windows between which the band of the measured influence lies."""
@@ -24,6 +35,7 @@ def plot_profiles(
     profiles: Mapping[str, Profile],
     ax: Axes | None = None,
     *,
+    bands: Bands | None = None,
     windows: ArrayLike | None = None,
     labels: Mapping[str, str] | None = None,
     legend: bool = True,
@@ -36,9 +48,14 @@ def plot_profiles(
         Profiles of equal length; ``"measured"`` is drawn as the reference, in front.
     ax : Axes, optional
         Where to draw; by default the axes of a new figure of column width.
+    bands : mapping of str to pair of array_like, shape (n,), optional
+        95 % interval of profiles at each position, by name, drawn in the colour of the profile;
+        `posbias.comparison.Comparison.bands` has them. In bins the ends are means, and so at
+        least as far apart as those of the mean.
     windows : array_like, shape (D, n), optional
         Non-negative scores of each text window. Their spread is drawn as a band, each row
-        normalised to sum 1 first (see `window_band`).
+        normalised to sum 1 first (see `window_band`): how windows differ, not how uncertain
+        their mean is.
     labels : mapping of str to str, optional
         Names for the legend.
     legend : bool
@@ -54,13 +71,14 @@ def plot_profiles(
     Raises
     ------
     ProfileError
-        If there is no profile or their lengths differ.
+        If there is no profile, their lengths differ, or those of a band do.
     """
     n = ProfileSet(profiles).n
     names = labels or {}
     is_new = ax is None
     ax = axes_or_new(ax)
     bins = bins_of(n)
+    intervals = _binned_bands(bands or {}, profiles, bins)
     band = () if windows is None else _binned_band(windows, bins)
     curves = {name: bins.means(profile.mass) for name, profile in profiles.items()}
     styles = line_styles(list(profiles))
@@ -70,6 +88,17 @@ def plot_profiles(
             label = "windows, {:.0f}-{:.0f} %".format(*SPREAD_PERCENTILES)
             ax.fill_between(
                 bins.centres, low, high, color=INK, alpha=0.16, linewidth=0, zorder=1, label=label
+            )
+        for k, (name, (low, high)) in enumerate(intervals.items()):
+            ax.fill_between(
+                bins.centres,
+                low,
+                high,
+                color=styles[name].color,
+                alpha=0.22,
+                linewidth=0,
+                zorder=1,
+                label=f"{100 * LEVEL:.0f} % interval, bootstrap" if k == 0 else None,
             )
         for name, curve in curves.items():
             style = styles[name]
@@ -198,6 +227,24 @@ def plot_mixing(
         layer_axis(ax, values.size)
         ax.set_ylabel("mixing coefficient λ")
     return ax
+
+
+def _binned_bands(
+    bands: Bands, profiles: Mapping[str, Profile], bins: Bins
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the bands of the profiles that are drawn, as means over the bins."""
+    found = {}
+    for name, profile in profiles.items():
+        if name not in bands:
+            continue
+        low, high = (np.asarray(end, dtype=np.float64) for end in bands[name])
+        if not low.shape == high.shape == profile.mass.shape:
+            raise ProfileError(
+                f"the band of {name!r} has shapes {low.shape} and {high.shape}; two ends of "
+                f"({profile.n},) are required, one value per position"
+            )
+        found[name] = (bins.means(low), bins.means(high))
+    return found
 
 
 def window_band(windows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

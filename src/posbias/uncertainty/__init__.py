@@ -3,6 +3,7 @@
 from posbias.uncertainty.comparison import (
     DISTANCES,
     FIGURES,
+    KERNEL_ALLOWANCE,
     VERDICTS,
     Paired,
     Resampled,
@@ -10,7 +11,15 @@ from posbias.uncertainty.comparison import (
     resample_comparison,
 )
 from posbias.uncertainty.draws import RESAMPLES, SEED, Draws, draw
-from posbias.uncertainty.intervals import LEVEL, Interval, band, interval, units_needed, with_range
+from posbias.uncertainty.intervals import (
+    LEVEL,
+    W1_TARGET,
+    Interval,
+    band,
+    interval,
+    units_needed,
+    with_range,
+)
 from posbias.uncertainty.mixing import mixing_intervals
 from posbias.uncertainty.predictions import resampled_rollouts
 from posbias.uncertainty.units import FEWEST_DOCUMENTS, Units, sampling_units
@@ -19,10 +28,12 @@ __all__ = [
     "DISTANCES",
     "FEWEST_DOCUMENTS",
     "FIGURES",
+    "KERNEL_ALLOWANCE",
     "LEVEL",
     "RESAMPLES",
     "SEED",
     "VERDICTS",
+    "W1_TARGET",
     "Draws",
     "Interval",
     "Paired",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,6 +23,7 @@ from posbias.uncertainty.units import Units, sampling_units
 __all__ = [
     "DISTANCES",
     "FIGURES",
+    "KERNEL_ALLOWANCE",
     "VERDICTS",
     "Paired",
     "Resampled",
@@ -44,6 +46,9 @@ FIGURES = (
 )
 """Figures that have intervals."""
 
+KERNEL_ALLOWANCE = 0.03
+"""Allowance in W1 for the sampling of kernels, times the square root of the number of windows."""
+
 _SAME = 1e-9
 """Largest difference of masses at which a profile counts as the one that the plan predicts."""
 
@@ -58,15 +63,21 @@ class Paired:
         Names of the predictions.
     difference : Interval
         W1 of the first minus W1 of the second, both resampled with the same draws.
+    allowance : float
+        What `difference` may be off because measured kernels are not resampled: 0 if both have
+        kernels of mask and position bias alone, else `KERNEL_ALLOWANCE` over the square root of
+        the number of windows (docs/uncertainty.md has its evidence).
     share_closer : float
         Share of the resamples in which the first is closer; ties count half.
     verdict : {"closer", "farther", "not distinguished"}
-        Of the first against the second: the last one where the interval holds zero.
+        Of the first against the second: the last one where the interval, widened by the allowance
+        at both ends, holds zero.
     """
 
     first: str
     second: str
     difference: Interval
+    allowance: float
     share_closer: float
     verdict: Verdict
 
@@ -78,6 +89,7 @@ class Paired:
             "difference": self.difference.value,
             "difference_low": self.difference.low,
             "difference_high": self.difference.high,
+            "allowance": self.allowance,
             "share_closer": self.share_closer,
             "verdict": self.verdict,
         }
@@ -95,12 +107,15 @@ class Resampled:
         Central `LEVEL` of the mass at each position.
     moves : bool
         Whether the profile itself is resampled; else only what it is compared with.
+    has_sampled_kernels : bool
+        Whether its kernels come from the text, and stay as they are in every resample.
     """
 
     figures: Mapping[str, Array]
     low: Array
     high: Array
     moves: bool
+    has_sampled_kernels: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,16 +162,20 @@ class Uncertainty:
         KeyError
             If there is no prediction of that name.
         """
-        a, b = (self.predictions[name].figures["w1"] for name in (first, second))
+        sides = self.predictions[first], self.predictions[second]
+        a, b = (side.figures["w1"] for side in sides)
         low, high = np.quantile(a - b, TAILS)
+        allowance = 0.0
+        if first != second and any(side.has_sampled_kernels for side in sides):
+            allowance = KERNEL_ALLOWANCE / math.sqrt(self.units.windows)
         verdict: Verdict = "not distinguished"
-        if high < 0.0:
+        if high + allowance < 0.0:
             verdict = "closer"
-        elif low > 0.0:
+        elif low - allowance > 0.0:
             verdict = "farther"
         share = float((a < b).mean() + (a == b).mean() / 2.0)
         found = Interval(difference, float(low), float(high))
-        return Paired(first, second, found, share, verdict)
+        return Paired(first, second, found, allowance, share, verdict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return how the intervals were made, JSON-serialisable."""
@@ -219,7 +238,10 @@ def resample_comparison(
     for name, profile in predicted.items():
         moved = own.resampled(name, profile)
         fixed = profile.mass[None] if moved is None else moved
-        found[name] = _resampled(fixed, measured, moves=moved is not None)
+        found[name] = replace(
+            _resampled(fixed, measured, moves=moved is not None),
+            has_sampled_kernels=name in own.sampled_kernels,
+        )
     return Uncertainty(
         units=draws.units,
         measured=_resampled(measured, measured, moves=True),
@@ -259,6 +281,7 @@ class _Own:
         self._plans: dict[str, Plan] = {}
         self.foreign: list[str] = []
         self.first_order: list[str] = []
+        self.sampled_kernels: list[str] = []
 
     def resampled(self, name: str, profile: Profile) -> Array | None:
         """Return the profile of each resample, shape (B, n), None if it does not move."""
@@ -273,6 +296,8 @@ class _Own:
         if plan is None:
             self.foreign.append(name)
             return None
+        if plan.ingredients[variant].has_sampled_kernels:
+            self.sampled_kernels.append(name)
         windows = plan.mixing_windows(variant)
         if windows is None:
             return None

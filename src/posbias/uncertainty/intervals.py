@@ -10,12 +10,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from posbias.errors import InputError
 
-__all__ = ["LEVEL", "TAILS", "Interval", "band", "interval", "units_needed", "with_range"]
+__all__ = [
+    "LEVEL",
+    "TAILS",
+    "W1_TARGET",
+    "Interval",
+    "band",
+    "interval",
+    "units_needed",
+    "with_range",
+]
 
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
 """Share of the resamples inside an interval."""
+
+W1_TARGET = 0.01
+"""Half width of an interval of W1 for which tables say how much text it takes."""
 
 TAILS = ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0)
 """Quantiles at which an interval begins and ends."""
@@ -124,7 +136,7 @@ def with_range(found: Interval, digits: int = 4) -> str:
     Parameters
     ----------
     found : Interval
-        The figure; without a known range it stands alone.
+        The figure; without a known range, or if no resample changes it, it stands alone.
     digits : int
         Digits after the point; the ends of the range have one less.
 
@@ -136,7 +148,7 @@ def with_range(found: Interval, digits: int = 4) -> str:
     if math.isnan(found.value):
         return "-"
     alone = f"{found.value:.{digits}f}"
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or found.low == found.high:
         return alone
     fewer = max(0, digits - 1)
     return f"{alone} [{found.low:.{fewer}f}, {found.high:.{fewer}f}]"
