@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ class Keeper:
         self.updates[layer] = update.clone()
 
     def on_attention(self, rows):
-        self.rows.append(rows)
+        self.rows.append(replace(rows, logits=rows.logits.clone()))
 
     def attention(self, layer):
         """Return the full matrix (B, H, n, n) put together from its blocks."""

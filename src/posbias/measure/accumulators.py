@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
-from posbias.measure.content_sums import CONTENT_SUMS, add_content_sums
+from posbias.measure.row_sums import ROW_SUMS, add_row_sums
 from posbias.models.checks import overflow_advice
 from posbias.models.preflight import CheckedModel
 from posbias.models.tap import AttentionRows
@@ -95,9 +95,8 @@ class Accumulator:
             raise InstrumentationError(
                 f"the mask of layer {layer + 1} changed between the checks and the measurement"
             )
-        self._add_probabilities(rows)
         bias = self._scheme.bias(layer, range(start, stop), keys=keys, length=self._n)
-        self._add_content(rows, None if bias is None else bias.to(device))
+        self._add_rows(rows, None if bias is None else bias.to(device))
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums themselves by name; filling them with those of another run resumes it."""
@@ -179,34 +178,23 @@ class Accumulator:
         name = str(self._dtype).removeprefix("torch.")
         return InstrumentationError(f"{what} in {name}: {cause}. {overflow_advice(self._dtype)}")
 
-    def _add_probabilities(self, rows: AttentionRows) -> None:
-        layer, start, p = rows.layer, rows.start, rows.probabilities
-        target = self._kernel[layer, start : rows.stop, : p.shape[-1]]
-        heads = p.shape[1]
-        for window in p:
-            mean = torch.zeros_like(target, device=p.device)
-            for head in window:
-                mean.add_(head)
-            mean.div_(heads)
-            if self._scheme.sinks is not None:
-                mean.div_(mean.sum(-1, keepdim=True))
-            target.add_(mean.to(self._device))
-        if self._scheme.sinks is not None:
-            self._add("p_null", layer, (1.0 - p.sum(-1, dtype=torch.float64)).sum(-1))
-        own = p.diagonal(offset=start, dim1=-2, dim2=-1)
-        self._add("p_diagonal", layer, own.sum(-1, dtype=torch.float64))
-        later = p[..., 1 if start == 0 else 0 :, 0]
-        self._add("p_first", layer, later.sum(-1, dtype=torch.float64))
-
-    def _add_content(self, rows: AttentionRows, bias: Tensor | None) -> None:
-        """Add sums of the logits without position bias, window by window to stay in the cache."""
+    def _add_rows(self, rows: AttentionRows, bias: Tensor | None) -> None:
+        """Add probabilities, and logits without position bias, window by window."""
         layer, sliding = rows.layer, self._scheme.windows[rows.layer]
+        target = self._kernel[layer, rows.start : rows.stop, : rows.logits.shape[-1]]
         by_lag = self._zeros(rows.logits.shape[1], self._n).to(rows.logits.device)
-        for index, logits in enumerate(rows.logits):
-            parts = add_content_sums(logits, bias, by_lag, start=rows.start, window=sliding)
-            for name, values in zip(CONTENT_SUMS, parts.to(self._device), strict=True):
+        for index in range(len(rows.logits)):
+            part = add_row_sums(rows, index, bias, by_lag, window=sliding)
+            mean = part.mean
+            if self._scheme.sinks is not None:
+                mean = mean / mean.sum(-1, keepdim=True)
+            target.add_(mean.to(self._device))
+            for name, values in zip(ROW_SUMS, part.sums.to(self._device), strict=True):
                 self._sums[name][self._span.start + index, layer] += values
         self._lag_sum[layer] += by_lag.to(self._device)
+        if self._scheme.sinks is not None:
+            null = (1.0 - rows.probabilities.sum(-1, dtype=torch.float64)).sum(-1)
+            self._sums["p_null"][self._span, layer] += null.to(self._device)
 
     def _content(self) -> dict[str, Tensor]:
         """Return means, spreads and the share of variance that constant + diagonal explains."""
@@ -230,9 +218,6 @@ class Accumulator:
             "content.first.windows": sums["first"] / firsts[None, :, None],
         }
 
-    def _add(self, name: str, layer: int, values: Tensor) -> None:
-        self._sums[name][self._span, layer] += values.to(self._device)
-
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(*shape, dtype=torch.float64, device=self._device)
 
@@ -244,7 +229,7 @@ class Accumulator:
         return self._n - 1 if window is None else min(window, self._n) - 1
 
 
-_SUMS = (*CONTENT_SUMS, "p_diagonal", "p_first", "p_null")
+_SUMS = (*ROW_SUMS, "p_null")
 
 
 def _norms(states: Tensor) -> Tensor:

@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["CONTENT_SUMS", "add_content_sums"]
+__all__ = ["COMPILED_FROM", "CONTENT_SUMS", "add_content_sums"]
 
 CONTENT_SUMS = ("diagonal", "diagonal_square", "lower", "lower_square", "first")
 """Names of the sums per head: the own key, keys before it, the first key where it is before it."""
 
-# Loading the compiled code takes about half a second, so small problems stay in torch. The choice
-# depends on the size alone, so that a result never depends on what ran before it.
-_COMPILED_FROM = 2**17
+COMPILED_FROM = 2**17
+"""Logits of a layer and window from which compiled code is used.
+
+Loading it takes about half a second, so small problems stay in torch. The choice depends on the
+size alone, so that a result never depends on what ran before it.
+"""
 
 _COMPILED_TYPES = (torch.float32, torch.float64)
 
@@ -49,7 +52,7 @@ def add_content_sums(
     """
     n = lags.shape[1]
     if logits.device.type == "cpu" and logits.dtype in _COMPILED_TYPES:
-        compiled = _compiled() if logits.shape[0] * n * n >= _COMPILED_FROM else None
+        compiled = _compiled() if logits.shape[0] * n * n >= COMPILED_FROM else None
         if compiled is not None:
             return _add_compiled(compiled, logits, bias, lags, start=start, window=window or n)
     return _add_in_torch(logits, bias, lags, start=start, window=window)

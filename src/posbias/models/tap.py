@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,11 +19,26 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from posbias.errors import InstrumentationError
+from posbias.models._fused import FusedCall, Memory
 
-__all__ = ["BLOCK_ROWS", "AttentionRows", "AttentionTap", "is_attention_call"]
+__all__ = [
+    "BLOCK_ENTRIES",
+    "BLOCK_ROWS",
+    "LEAST_ROWS",
+    "AttentionRows",
+    "AttentionTap",
+    "ValueRows",
+    "is_attention_call",
+]
 
 BLOCK_ROWS = 256
 """Query rows per block when the logits have to be computed beside a fused attention call."""
+
+BLOCK_ENTRIES = 2**21
+"""Logits of one window in a block, beyond which it has fewer rows."""
+
+LEAST_ROWS = 32
+"""Rows that a block has whatever its size."""
 
 _SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax}
 _FUSED = functional.scaled_dot_product_attention
@@ -41,6 +57,8 @@ _BADDBMM = {torch.baddbmm, torch.Tensor.baddbmm}
 class AttentionRows:
     """Attention of consecutive query rows of one layer, detached from the graph.
 
+    Not to be kept: the memory of the logits is used again for the next rows.
+
     Attributes
     ----------
     layer : int
@@ -50,26 +68,52 @@ class AttentionRows:
     logits : Tensor, shape (B, H, r, k)
         Logits as fed to the softmax, for keys 0..k-1 (k <= n; later keys are not visible). Where
         the softmax has an entry outside the sequence they are relative to that entry.
-    probabilities : Tensor, shape (B, H, r, k)
-        Softmax of the logits in float32 or float64; rows sum to less than one where the softmax
-        has an entry outside the sequence.
     visible : Tensor of bool, broadcastable to the logits
         Which keys the mask leaves visible.
     length : int
         n, number of positions.
+    applied : Tensor, shape (B, H, r, k), or None
+        The probabilities of the model itself, where it makes them.
     """
 
     layer: int
     start: int
     logits: Tensor
-    probabilities: Tensor
     visible: Tensor
     length: int
+    applied: Tensor | None = None
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        """Softmax of the logits in float32 or float64, shape (B, H, r, k).
+
+        Rows sum to less than one where the softmax has an entry outside the sequence.
+        """
+        if self.applied is not None:
+            return self.applied
+        work = torch.promote_types(self.logits.dtype, torch.float32)
+        return torch.softmax(self.logits.masked_fill(~self.visible, -math.inf), dim=-1, dtype=work)
 
     @property
     def stop(self) -> int:
         """One past the last query row."""
         return self.start + self.logits.shape[-2]
+
+
+@dataclass(frozen=True)
+class ValueRows:
+    """Attention of consecutive query rows of one layer with the values that it weights.
+
+    Attributes
+    ----------
+    attention : AttentionRows
+        Not to be kept.
+    values : Tensor, shape (B, G, n, d)
+        Values of all keys. G divides H: query head h reads the values of head ``h // (H / G)``.
+    """
+
+    attention: AttentionRows
+    values: Tensor
 
 
 Receiver = Callable[[AttentionRows], None]
@@ -108,6 +152,8 @@ class AttentionTap(TorchFunctionMode):
         largest difference per layer is in `value_errors`.
     block_rows : int
         Query rows handed on at once when the attention call is fused.
+    receive_values : callable, optional
+        Called with the `ValueRows` of a layer, in blocks of rows, under ``no_grad``.
     """
 
     def __init__(
@@ -119,20 +165,24 @@ class AttentionTap(TorchFunctionMode):
         zero_queries: bool = False,
         check_values: bool = False,
         block_rows: int = BLOCK_ROWS,
+        receive_values: Callable[[ValueRows], None] | None = None,
     ) -> None:
         super().__init__()
         self.captures = [0] * layers
         self.value_errors: list[float | None] = [None] * layers
         self._receive = receive
+        self._receive_values = receive_values
         # Masked logits hold the lowest number of the model's type, or of float32 in some models.
         lowest = torch.float32 if dtype is torch.float64 else dtype
         self._threshold = float(torch.finfo(lowest).min) / 2
         self._zero_queries = zero_queries
         self._check_values = check_values
         self._block_rows = block_rows
+        self._memory = Memory()
         self._layer: int | None = None
         self._shape = (0, 0)
         self._pending: Tensor | None = None
+        self._rows: list[AttentionRows] = []
 
     def enter(self, layer: int, batch: int, length: int) -> None:
         """Start watching: the attention module of `layer` begins."""
@@ -140,7 +190,7 @@ class AttentionTap(TorchFunctionMode):
 
     def leave(self) -> None:
         """Stop watching: the attention module ended."""
-        self._layer, self._pending = None, None
+        self._layer, self._pending, self._rows = None, None, []
 
     @property
     def layer(self) -> int | None:
@@ -164,7 +214,7 @@ class AttentionTap(TorchFunctionMode):
         if self._layer is None:
             return func(*args, **options)
         if func is _FUSED:
-            return self._fused(func, _FusedCall.bind(*args, **options))
+            return self._fused(func, FusedCall.bind(*args, **options))
         if func in _SOFTMAX:
             return self._softmax(func, args, options)
         if func in _MATMUL or func in _BADDBMM or func is torch.einsum:
@@ -195,33 +245,33 @@ class AttentionTap(TorchFunctionMode):
                 if extra:
                     block = block - raw[..., start:stop, length:]
                 p = exact[..., start:stop, :keys]
-                self._receive(
-                    AttentionRows(self._current, start, block, p, visible[..., :keys], length)
-                )
+                seen = visible[..., :keys]
+                rows = AttentionRows(self._current, start, block, seen, length, p)
+                self._receive(rows)
+                if self._receive_values is not None:
+                    self._rows.append(rows)
             self._pending = output.detach().reshape(shape)[..., :length]
         return output
 
-    def _fused(self, func: Callable[..., Any], call: _FusedCall) -> Tensor:
+    def _fused(self, func: Callable[..., Any], call: FusedCall) -> Tensor:
         if self._zero_queries:
             call.query = torch.zeros_like(call.query)
         output: Tensor = func(**call.arguments())
         with torch.no_grad():
             self._count()
             length = call.query.shape[-2]
-            for start in range(0, length, self._block_rows):
-                stop = min(start + self._block_rows, length)
-                logits, visible = call.logits(start, stop, self._threshold)
-                work = torch.promote_types(logits.dtype, torch.float32)
-                probabilities = torch.softmax(
-                    logits.masked_fill(~visible, -math.inf), dim=-1, dtype=work
-                )
-                rows = AttentionRows(
-                    self._current, start, logits, probabilities, visible, self._shape[1]
-                )
+            step = self._rows_at_once(call)
+            for start in range(0, length, step):
+                stop = min(start + step, length)
+                logits, visible = call.logits(start, stop, self._threshold, self._memory)
+                rows = AttentionRows(self._current, start, logits, visible, self._shape[1])
                 self._receive(rows)
+                if self._receive_values is not None:
+                    self._receive_values(ValueRows(rows, call.value.detach()))
                 if self._check_values:
+                    probabilities = rows.probabilities
                     values = call.values()[..., : logits.shape[-1], :]
-                    mixed = probabilities @ values.to(work)
+                    mixed = probabilities @ values.to(probabilities.dtype)
                     self._note_error(mixed - output.detach()[..., start:stop, :])
         return output
 
@@ -238,6 +288,7 @@ class AttentionTap(TorchFunctionMode):
             output: Tensor = func(*args, **options)
             return output
         if self._pending is not None:
+            self._hand_on(operand, [*args, *options.values()])
             self._compare(operand)
         elif self._zero_queries:
             plain: Tensor = func(*args, **options)
@@ -252,6 +303,22 @@ class AttentionTap(TorchFunctionMode):
         result: Tensor = func(*args, **options)
         return result
 
+    @torch.no_grad()
+    def _hand_on(self, operand: Tensor, factors: list[Any]) -> None:
+        """Hand on the rows of a softmax with the values that they are multiplied with."""
+        rows, (batch, length) = self._rows, self._shape
+        if not rows or self._receive_values is None or self._pending is None:
+            return
+        if operand.numel() != self._pending.numel():
+            return
+        for v in factors:
+            if isinstance(v, Tensor) and v is not operand and v.dim() > 2 and v.shape[-2] == length:
+                values = v.detach().reshape(batch, -1, length, v.shape[-1])
+                for block in rows:
+                    self._receive_values(ValueRows(block, values))
+                self._rows = []
+                return
+
     def _compare(self, operand: Tensor) -> None:
         """Note how far the weights applied to the values are from the seen probabilities."""
         pending = self._pending
@@ -262,6 +329,12 @@ class AttentionTap(TorchFunctionMode):
     def _note_error(self, difference: Tensor) -> None:
         error = float(difference.abs().max())
         self.value_errors[self._current] = max(error, self.value_errors[self._current] or 0.0)
+
+    def _rows_at_once(self, call: FusedCall) -> int:
+        """Return the rows of a block: fewer for many heads and long windows."""
+        # Of one window, so that results do not depend on the batch.
+        heads, keys = call.query.shape[-3], call.key.shape[-2]
+        return max(min(self._block_rows, BLOCK_ENTRIES // (heads * keys)), LEAST_ROWS)
 
     def _count(self) -> None:
         self.captures[self._current] += 1
@@ -277,62 +350,3 @@ class AttentionTap(TorchFunctionMode):
         if self._layer is None:
             raise InstrumentationError("attention was seen outside of an attention module")
         return self._layer
-
-
-@dataclass
-class _FusedCall:
-    """The arguments of one scaled_dot_product_attention call."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    attn_mask: Tensor | None = None
-    dropout_p: float = 0.0
-    is_causal: bool = False
-    scale: float | None = None
-    enable_gqa: bool = False
-
-    @classmethod
-    def bind(cls, *args: Any, **options: Any) -> _FusedCall:
-        """Read the arguments as given by the model."""
-        call = cls(*args, **options)
-        if call.dropout_p > 0.0:
-            raise InstrumentationError(
-                f"attention runs with dropout {call.dropout_p:g}; it must be off in evaluation mode"
-            )
-        return call
-
-    def arguments(self) -> dict[str, Any]:
-        """Return all arguments by name."""
-        return dict(vars(self))
-
-    def values(self) -> Tensor:
-        """Return the values with one head per query head."""
-        return self._per_head(self.value.detach())
-
-    def logits(self, start: int, stop: int, threshold: float) -> tuple[Tensor, Tensor]:
-        """Return logits (B, H, r, k) of the rows start..stop-1 and which keys are visible."""
-        query = self.query.detach()[..., start:stop, :]
-        key = self._per_head(self.key.detach())
-        total = key.shape[-2]
-        positions = torch.arange(total, device=query.device)
-        bias: Tensor | None = None
-        if self.is_causal:
-            visible = positions <= positions[start:stop, None]
-        elif self.attn_mask is None:
-            visible = torch.ones(stop - start, total, dtype=torch.bool, device=query.device)
-        else:
-            mask = self.attn_mask.detach()
-            mask = mask[..., start:stop, :] if mask.shape[-2] > 1 else mask
-            visible = mask if mask.dtype == torch.bool else mask > threshold
-            bias = None if mask.dtype == torch.bool else mask
-        keys = stop if not bool(visible[..., stop:].any()) else total
-        scale = self.scale if self.scale is not None else 1.0 / math.sqrt(query.shape[-1])
-        logits = query @ key[..., :keys, :].transpose(-1, -2) * scale
-        if bias is not None:
-            logits = logits + bias[..., :keys]
-        return logits, visible[..., :keys]
-
-    def _per_head(self, states: Tensor) -> Tensor:
-        groups = self.query.shape[-3] // states.shape[-3]
-        return states.repeat_interleave(groups, dim=-3) if groups > 1 else states
