@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from code_blocks import ROOT
@@ -87,6 +88,18 @@ def missing_names(pages: dict[Path, Page]) -> list[str]:
     return [
         f"{module}.{name}"
         for module in documented_modules()
-        for name in importlib.import_module(module).__all__
-        if f"{module}.{name}" not in anchors
+        for name in module_named(module).__all__
+        if not {f"{module}.{name}", home_of(module, name)} & anchors
     ]
+
+
+def home_of(module: str, name: str) -> str:
+    """Return where a name is defined, which differs for a function named like its module."""
+    value = getattr(module_named(module), name)
+    return f"{getattr(value, '__module__', module)}.{name}"
+
+
+def module_named(name: str) -> ModuleType:
+    """Import a module, even where its package has a function of the same name."""
+    importlib.import_module(name)
+    return sys.modules[name]
