@@ -30,8 +30,11 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": {"errors", "profile", "kernels"},
     "theory": {"errors", "profile", "metrics", "kernels", "rollout"},
     "spec": {"errors", "profile", "atomic", "kernels", "rollout"},
+    "estimator": {"errors", "rollout"},
+    "sinks": {"errors", "kernels", "estimator"},
     "measurement": {
         *("errors", "optional", "notebook", "profile", "atomic", "kernels", "rollout"),
+        *("estimator", "sinks"),
     },
     "models": {"errors", "kernels", "spec"},
     "measure": {*BASE, "kernels", "spec", "measurement", "models"},

@@ -8,6 +8,7 @@ from posbias.kernels.attention import AttentionKernel
 from posbias.kernels.base import Kernel, Matrix, Vector
 from posbias.kernels.dense import DenseKernel
 from posbias.kernels.description import kernel_from_description
+from posbias.kernels.energy import EnergyKernel
 from posbias.kernels.head import Head, Sink
 from posbias.kernels.masks import Causal, Full, Mask, PrefixLM, SlidingWindow, WindowSink
 from posbias.kernels.mixture import MixtureKernel
@@ -29,6 +30,7 @@ __all__ = [
     "Causal",
     "Cosine",
     "DenseKernel",
+    "EnergyKernel",
     "Full",
     "Head",
     "Kernel",

@@ -1,6 +1,6 @@
 """Mixing schedules and the rollout of transitions through the layers."""
 
-from posbias.rollout.rollout import Rollout
+from posbias.rollout.rollout import ADDITIONS, Addition, Rollout
 from posbias.rollout.schedule import MixingSchedule
 
-__all__ = ["MixingSchedule", "Rollout"]
+__all__ = ["ADDITIONS", "Addition", "MixingSchedule", "Rollout"]

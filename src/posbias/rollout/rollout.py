@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,14 @@ from posbias.kernels import Kernel
 from posbias.profile import Profile
 from posbias.rollout.schedule import MixingSchedule
 
-__all__ = ["Rollout"]
+__all__ = ["ADDITIONS", "SMALLEST", "Addition", "Rollout"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Addition = Literal["amplitudes", "energies"]
+
+ADDITIONS: tuple[Addition, ...] = get_args(Addition)
+"""How layers add up, see `Rollout`."""
 
 SMALLEST = 1e-290
 """Masses below this are set to zero between layers."""
@@ -27,7 +32,9 @@ _SMALL = 64
 class Rollout:
     """The product ``P = R_T ... R_1`` of the transitions ``R_t = (1 - lambda_t) I + lambda_t A_t``.
 
-    Row i of P is the influence of every input position on output position i.
+    Row i of P is the influence of every input position on output position i. Where layers add
+    energies, P is made of shares of squared norms, and the influence is the square root of its
+    row, divided by its sum.
 
     Parameters
     ----------
@@ -35,16 +42,22 @@ class Rollout:
         ``A_t`` of the layers t = 1..T, bottom first, or one kernel that all layers share.
     schedule : MixingSchedule
         lambda_t of the T layers.
+    addition : {"amplitudes", "energies"}
+        ``amplitudes`` is the rollout of the paper: what reaches a token along several paths adds
+        up. ``energies``: it adds in squared norm, as incoherent contributions do; kernels and
+        schedule are then shares of energy (posbias).
 
     Raises
     ------
     InputError
-        If there is no kernel, sizes differ, or numbers of layers do not fit.
+        If there is no kernel, sizes differ, numbers of layers do not fit, or the addition is
+        unknown.
 
     Notes
     -----
     A row costs T products ``p @ A_t``, top layer first; P itself is formed only by `matrix`.
-    Between layers masses below 1e-290 are set to zero.
+    Between layers masses below 1e-290 are set to zero. The theorems of `posbias.theory` speak
+    about amplitudes.
 
     Examples
     --------
@@ -54,7 +67,13 @@ class Rollout:
     array([0.3194, 0.2361, 0.4444])
     """
 
-    def __init__(self, kernels: Sequence[Kernel] | Kernel, schedule: MixingSchedule) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[Kernel] | Kernel,
+        schedule: MixingSchedule,
+        *,
+        addition: Addition = "amplitudes",
+    ) -> None:
         parts = (kernels,) if isinstance(kernels, Kernel) else tuple(kernels)
         if not isinstance(schedule, MixingSchedule):
             raise InputError(f"the schedule is {schedule!r}; a MixingSchedule is required")
@@ -73,8 +92,14 @@ class Rollout:
             raise InputError(
                 f"the schedule has {schedule.positions} positions, the kernels have {sizes[0]}"
             )
+        if addition not in ADDITIONS:
+            raise InputError(
+                f"the addition of a rollout is {addition!r}; one of {', '.join(ADDITIONS)} is "
+                "required"
+            )
         self._kernels = parts
         self._schedule = schedule
+        self._addition = addition
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -87,6 +112,11 @@ class Rollout:
         return self._schedule
 
     @property
+    def addition(self) -> Addition:
+        """How layers add up: ``amplitudes`` or ``energies``."""
+        return self._addition
+
+    @property
     def n(self) -> int:
         """Number of positions."""
         return self._kernels[0].n
@@ -97,7 +127,7 @@ class Rollout:
         return self._schedule.depth
 
     def profile(self, query: int = -1) -> Profile:
-        """Return row `query` of P as an influence profile; T row-vector products.
+        """Return the influence on position `query`, row `query` of P; T row-vector products.
 
         Parameters
         ----------
@@ -106,11 +136,13 @@ class Rollout:
         """
         i = self._query(query)
         return Profile(
-            self._row(i), quantity="rollout", origin={"query": i, "n": self.n, "depth": self.depth}
+            self.influence_of(self._row(i)),
+            quantity="rollout",
+            origin={"query": i, "n": self.n, "depth": self.depth},
         )
 
     def profiles(self, queries: Sequence[int] | None = None) -> Matrix:
-        """Return several rows of P, shape (Q, n).
+        """Return the influence on several positions, rows of P, shape (Q, n).
 
         Parameters
         ----------
@@ -124,30 +156,51 @@ class Rollout:
             rows[k, self._query(query)] = 1.0
         for t in range(self.depth - 1, -1, -1):
             rows = self._step_rows(rows, t)
-        return rows
+        return self.influence_of(rows)
 
     def depth_profiles(self, query: int = -1) -> Matrix:
-        """Return row `query` of ``R_t ... R_1`` for t = 0..T, shape (T + 1, n).
+        """Return the profile after t = 0..T layers, row `query` of ``R_t ... R_1``, (T + 1, n).
 
         Row 0 is the unit vector of `query`, row T the profile. Cost T (T + 1) / 2 products, or
         O(T n^3) from dense matrices where there are more than 2 n layers and n is small.
         """
         i = self._query(query)
         if self.depth > 2 * self.n and self.n <= _SMALL:
-            return np.stack([product[i] for product in self._products()])
+            return self.influence_of(np.stack([product[i] for product in self._products()]))
         rows = np.zeros((self.depth + 1, self.n))
         rows[:, i] = 1.0
         for t in range(self.depth - 1, -1, -1):
             # The product of the layers up to t + 1 starts here; those of more layers go on.
             rows[t + 1 :] = self._step_rows(rows[t + 1 :], t)
-        return rows
+        return self.influence_of(rows)
 
     def matrix(self) -> Matrix:
-        """Return P, shape (n, n); memory O(n^2), cost O(T n^3)."""
+        """Return the influence on every position, P, shape (n, n).
+
+        Memory O(n^2), cost O(T n^3).
+        """
         product = np.eye(self.n)
         for following in self._products():
             product = following
-        return product
+        return self.influence_of(product)
+
+    def influence_of(self, rows: Matrix) -> Matrix:
+        """Return the influence that rows of the product of transitions stand for.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (..., n)
+            Non-negative, each with a positive entry.
+
+        Returns
+        -------
+        ndarray, shape (..., n)
+            `rows` themselves where amplitudes add; else their square roots divided by their sums.
+        """
+        if self._addition == "amplitudes":
+            return rows
+        roots = np.sqrt(rows)
+        return np.asarray(roots / roots.sum(axis=-1, keepdims=True))
 
     def _products(self) -> Iterator[Matrix]:
         """Yield ``R_t ... R_1`` for t = 0..T, each of shape (n, n)."""

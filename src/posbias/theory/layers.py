@@ -23,7 +23,18 @@ __all__ = [
 
 
 def layer_kernels(rollout: Rollout) -> tuple[Kernel, ...]:
-    """Return the kernel of every layer, bottom first, length T."""
+    """Return the kernel of every layer, bottom first, length T.
+
+    Raises
+    ------
+    InputError
+        If the layers add energies: the theorems speak about amplitudes.
+    """
+    if rollout.addition != "amplitudes":
+        raise InputError(
+            f"the layers of this rollout add {rollout.addition}; the theorems speak about rollouts "
+            "that add amplitudes"
+        )
     kernels = tuple(rollout.kernels)
     return kernels * rollout.depth if len(kernels) == 1 else kernels
 
