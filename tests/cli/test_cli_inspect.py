@@ -33,7 +33,9 @@ def test_layers_checks_and_tokenizer_are_printed(capsys: Capture) -> None:
     assert [row[0] for row in rows] == [str(t) for t in range(1, 9)]
     assert rows[0][2:7] == ["pre", "sequential", "8", "8", "alibi"]
     assert rows[0][7:10] == ["0.003906", "to", "0.5"]
-    assert sum(line.endswith("passed") for line in map(str.rstrip, lines)) == 11
+    assert sum(line.endswith("passed") for line in map(str.rstrip, lines)) == 15
+    # BLOOM has one attention implementation only.
+    assert any("eager equals sdpa" in line and "not applicable" in line for line in lines)
     assert "FAILED" not in captured.out
 
 
@@ -46,6 +48,24 @@ def test_json_has_what_the_table_shows(capsys: Capture, tmp_path: Path) -> None:
     assert all(check["passed"] for check in document["checks"].values())
     assert document["content"] is None
     assert document["error"] is None
+
+
+def test_attention_implementation_can_be_chosen(capsys: Capture) -> None:
+    for name in ("eager", "sdpa"):
+        assert main(["inspect", "embedded:llama", "--attention", name, "--json", *SMALL]) == 0
+        model = json.loads(capsys.readouterr().out)["model"]
+        assert model["attention_implementation"] == name
+    assert main(["inspect", "embedded:bloom", "--attention", "sdpa", *SMALL]) == 2
+    assert "with attention implementation 'sdpa'" in capsys.readouterr().err
+    assert main(["inspect", "embedded:llama", "--attention", "flash", *SMALL]) == 2
+
+
+def test_short_documents_are_joined_only_if_asked(capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "Too short."}\n' * 40)
+    words = ["inspect", "embedded:llama", str(tmp_path / "a.jsonl"), "--windows", "2", *SMALL]
+    assert main(words) == 2
+    assert main([*words, "--pack", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["content"]["windows"] == 2
 
 
 def test_content_of_a_text_as_table_json_and_figure(capsys: Capture, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 from tiny_models import HEADS, KINDS, tiny, token_ids
 
-from posbias.models.inspection import describe_layers
+from posbias.models.inspection import describe_layers, read_constants
 from posbias.models.preflight import check_model
 from posbias.models.state import measuring
 
@@ -62,6 +62,27 @@ def test_layers_are_described(kind):
     positions = [layer.position for layer in layers]
     if kind in ("smollm3", "cohere2"):
         assert positions == ["rotary"] * 3 + ["none"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("llama", {}),
+        ("granite", {"attention_multiplier": 0.1, "residual_multiplier": 0.22}),
+        ("gemma2", {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 50.0}),
+        ("cohere", {"logit_scale": 0.0625}),
+    ],
+)
+def test_multipliers_and_caps_of_the_config_are_named(kind, expected):
+    found = read_constants(tiny(kind).config)
+    assert {name: found[name] for name in expected} == expected
+    assert bool(found) == bool(expected)
+
+
+def test_the_scale_of_mpt_is_in_a_part_of_its_config():
+    config = tiny("mpt").config
+    config.attn_config.softmax_scale = 0.5
+    assert read_constants(config)["softmax_scale"] == 0.5
 
 
 @pytest.mark.parametrize("kind", ["bloom", "mpt", "falcon-alibi"])

@@ -7,13 +7,24 @@ from copy import deepcopy
 import pytest
 import torch
 from tiny_models import KINDS, tiny, token_ids
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertLMHeadModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertLMHeadModel,
+    CTRLConfig,
+    OpenAIGPTConfig,
+    XGLMConfig,
+)
 from transformers.models.bloom import modeling_bloom
 from transformers.models.llama import modeling_llama
 
 from posbias.errors import InputError, InstrumentationError, PosbiasError, UnsupportedModelError
+from posbias.measure import measure
 from posbias.models.preflight import check_model
-from posbias.models.state import measuring
+from posbias.models.state import is_out_of_memory, measuring
 
 SLIDING = {
     "gpt_neo": (None, 8),
@@ -178,6 +189,64 @@ def test_numbers_that_are_not_finite_name_the_type(dtype):
         model.model.layers[0].mlp.down_proj.weight.fill_(float("nan"))
     with pytest.raises(InstrumentationError, match=str(dtype).removeprefix("torch.")):
         check(model)
+
+
+def small(config, dtype=torch.float32):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+    return model.eval()
+
+
+def test_what_the_code_of_a_model_raises_is_one_line():
+    """XGLM fills its mask with a number that float64 cannot hand to float32."""
+    sizes = {"num_layers": 2, "attention_heads": 4, "ffn_dim": 32, "max_position_embeddings": 64}
+    config = XGLMConfig(vocab_size=97, d_model=16, **sizes)
+    assert check(small(config)).scheme.type == "learned"
+    with pytest.raises(InstrumentationError, match="XGLMForCausalLM stops with RuntimeError") as c:
+        check(small(config, torch.float64))
+    assert c.value.exit_code == 3
+    assert "\n" not in str(c.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("out of memory")],
+    ids=["cuda", "system", "allocator"],
+)
+def test_memory_that_runs_out_during_the_checks_stays_what_it_is(error):
+    model = tiny("llama")
+
+    def fail(module, args, output):
+        raise error
+
+    model.model.layers[1].register_forward_hook(fail)
+    with pytest.raises(type(error)) as caught:
+        check(model)
+    assert is_out_of_memory(caught.value)
+
+
+def test_a_mask_of_a_number_that_is_not_the_lowest_is_named():
+    config = OpenAIGPTConfig(vocab_size=97, n_embd=16, n_layer=2, n_head=4, n_positions=64)
+    with pytest.raises(InstrumentationError, match=r"not hidden from query 0, its logit is -10000"):
+        check(small(config))
+
+
+def test_embeddings_that_are_scaled_in_place_have_a_gradient():
+    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 64, "dff": 32}
+    result = measure(small(CTRLConfig(vocab_size=97, **sizes)), token_ids(2, 20).numpy())
+    assert (result.influence().mass > 0).all()
+
+
+def test_a_check_that_a_model_leaves_no_room_for_is_recorded_as_such():
+    nothing = {"passed": True, "value": None, "tolerance": None}
+    model = tiny("bloom")
+    assert check(model).checks["eager_equals_sdpa"] == nothing
+    manifest = measure(model, token_ids(2, 20).numpy()).manifest
+    assert manifest["preflight"]["eager_equals_sdpa"] == nothing
+    assert check(tiny("llama", num_hidden_layers=1)).checks["stream_unbroken"] == nothing
 
 
 def test_state_is_restored_after_a_failure():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,6 +276,12 @@ def _load_weights(source: ModelSource, options: Mapping[str, Any]) -> Any:
             source.location, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
     except Exception as error:
+        wanted = options.get("attn_implementation")
+        if wanted is not None and re.search("attention implementation|attn_impl", str(error)):
+            raise ModelError(
+                f"transformers does not run {source.id} with attention implementation {wanted!r} "
+                f"({one_line(error)}); leave it out, or ask for 'eager' or 'sdpa'"
+            ) from error
         raise ModelError(
             f"the weights of {source.id} cannot be loaded: {one_line(error)}. If a file is cut "
             "off or damaged, download or save the model again"

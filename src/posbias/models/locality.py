@@ -99,7 +99,7 @@ def check_attention_counts(
     Parameters
     ----------
     ids : Tensor of int64, shape (2, m)
-        Windows; the first few tokens of the first are used.
+        Windows; the first few tokens that differ are used, since equal ones have equal values.
     windows : sequence of (int or None), length T
         Sliding windows; a window of one key leaves nothing to replace, and is left out.
     tokens : int
@@ -116,7 +116,7 @@ def check_attention_counts(
     -----
     Two passes over T windows of six positions.
     """
-    short = ids[:1, :_PREFIX]
+    short = _different_tokens(ids, min(_PREFIX, ids.shape[1]))
     least = 2.0 * float(torch.finfo(sites.dtype).eps)
     layers = [layer for layer in range(len(sites.layers)) if windows[layer] != 1]
     size = max(1, min(_COPIES, tokens // short.shape[1]))
@@ -290,6 +290,14 @@ def _separating_sets(length: int) -> Tensor:
     for position, members in enumerate(islice(combinations(range(count), count // 2), length)):
         sets[list(members), position] = True
     return sets
+
+
+def _different_tokens(ids: Tensor, length: int) -> Tensor:
+    """Return at least two and at most `length` different tokens of the windows, shape (1, k)."""
+    found = list(dict.fromkeys(ids.flatten().tolist()))[:length]
+    if len(found) == 1:
+        found.append(found[0] - 1 if found[0] > 0 else 1)
+    return torch.tensor([found], dtype=ids.dtype, device=ids.device)
 
 
 def _change(before: Tensor, after: Tensor) -> Tensor:

@@ -171,7 +171,7 @@ def _check_implementation(model: nn.Module) -> None:
     raise UnsupportedModelError(
         f"this {row.name} model runs with attention implementation {name!r}, but "
         f"{' or '.join(row.implementations)} is required: {reason}. Load it with "
-        f"attn_implementation={row.implementations[0]!r}"
+        f"attn_implementation={row.implementations[0]!r} (--attention {row.implementations[0]})"
     )
 
 
