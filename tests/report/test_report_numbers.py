@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from posbias.binning import bin_edges, block_masses, end_size, mean_shares
 from posbias.kernels import AttentionKernel, DenseKernel
+from posbias.metrics import shape_figures
 from posbias.profile import Profile
 from posbias.report.heatmaps import (
     BUDGET,
@@ -19,10 +20,9 @@ from posbias.report.heatmaps import (
     grid_for,
     kernel_figures,
 )
-from posbias.report.resampling import RESAMPLES, SEED, bootstrap, interval
 from posbias.report.several import relative_distance
 from posbias.report.verdicts import WORK_LIMIT, theory_length
-from posbias.report.zones import Zones, profile_distances, zone_figures
+from posbias.report.zones import Zones, zone_figures
 
 
 def random_profile(seed: int, n: int) -> np.ndarray:
@@ -73,43 +73,15 @@ def test_no_influence_in_the_middle_is_an_infinite_ratio() -> None:
     assert figures.end_ratio.value == np.inf
 
 
-def naive_resamples(rows: np.ndarray) -> list[np.ndarray]:
-    """Draw windows as the report states it, one profile at a time."""
-    count = len(rows)
-    draws = np.random.default_rng(SEED).multinomial(count, [1 / count] * count, size=RESAMPLES)
-    profiles = []
-    for draw in draws:
-        total = sum(times * row for times, row in zip(draw, rows, strict=True))
-        profiles.append(total / total.sum())
-    return profiles
-
-
-def test_intervals_of_distances_and_shares() -> None:
-    rng = np.random.default_rng(3)
-    rows = rng.exponential(1.0, (7, 30)) * rng.uniform(0.5, 2.0, (7, 1))
-    measured = Profile(rows.sum(axis=0) / rows.sum())
-    predicted = Profile(rng.dirichlet(np.ones(30)))
-    found = profile_distances(measured, rows, {"p": predicted})["p"]
-    drawn = naive_resamples(rows)
-    w1 = [
-        sum(abs(q[: k + 1].sum() - predicted.mass[: k + 1].sum()) for k in range(29)) / 29
-        for q in drawn
-    ]
-    assert (found.low, found.high) == pytest.approx(np.quantile(w1, [0.025, 0.975]))
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.value < found.high
-    figures = zone_figures(measured.mass, rows)
-    ratios = [(q[-3:].sum() / 3) / (q[3:-3].sum() / 24) for q in drawn]
+def test_intervals_of_ratios() -> None:
+    resampled = np.random.default_rng(3).dirichlet(np.ones(30), 200)
+    figures = zone_figures(resampled.mean(axis=0), resampled)
+    ratios = [(q[-3:].sum() / 3) / (q[3:-3].sum() / 24) for q in resampled]
     assert figures.end_ratio is not None
     expected = np.quantile(ratios, [0.025, 0.975])
     assert (figures.end_ratio.low, figures.end_ratio.high) == pytest.approx(expected)
-
-
-def test_one_window_has_no_interval() -> None:
-    rows = np.ones((1, 5))
-    assert bootstrap(rows, {"sum": lambda p: p.sum(axis=1)}) == {}
-    assert not interval(1.0, None).is_known
+    shaped = [shape_figures(q).is_u_shaped for q in resampled]
+    assert figures.u_shaped_resamples == np.mean(shaped)
 
 
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 50))

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from posbias.report.resampling import Interval
 from posbias.report.single import _closest
 from posbias.report.wording import bracket, headline, number, percent, shape_sentence, times
 from posbias.report.zones import ZoneFigures
+from posbias.uncertainty import Interval
 
 NBSP = "\N{NO-BREAK SPACE}"
 

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from posbias.report import facts
-from posbias.report.resampling import LEVEL, RESAMPLES, SEED
+from posbias.uncertainty import LEVEL, RESAMPLES, SEED
 from posbias.version import __version__
 
 __all__ = ["Page", "embed_json", "render"]

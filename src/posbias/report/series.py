@@ -12,6 +12,7 @@ from posbias.binning import bin_edges, end_size, mean_shares, round_digits
 from posbias.measurement import Measurement
 from posbias.profile import Profile
 from posbias.rollout import Rollout
+from posbias.uncertainty import band
 
 __all__ = ["PROFILE_BINS", "depth_series", "mixing_series", "profile_panels"]
 
@@ -22,35 +23,36 @@ PROFILE_BINS = 512
 
 _DEPTH_BINS = 256
 _DEPTH_DIGITS = 4
-_BAND = (16.0, 84.0)
 
 
-def profile_panels(profiles: Mapping[str, Profile], rows: Array | None = None) -> dict[str, Any]:
+def profile_panels(
+    profiles: Mapping[str, Profile], resampled: Array | None = None
+) -> dict[str, Any]:
     """Return the profiles over the whole context and, for long ones, over both ends.
 
     Parameters
     ----------
     profiles : mapping of str to Profile
         Of one length n.
-    rows : ndarray, shape (D, n), optional
-        Measured influence per window, for the band of the profile ``measured``.
+    resampled : ndarray, shape (B, n), optional
+        Resamples of the profile ``measured``, for its band.
 
     Returns
     -------
     dict
         ``n`` and ``panels``: per panel its name, the ``edges`` of the bins, ``series`` by name in
-        multiples of the fair share, and ``band`` (16th and 84th percentile of the windows).
+        multiples of the fair share, and ``band`` (the interval of the measured profile, bin by
+        bin).
     """
     n = next(iter(profiles.values())).n
     masses = {name: profile.mass for name, profile in profiles.items()}
-    shares = None if rows is None else _window_shares(rows)
     whole = bin_edges(n, PROFILE_BINS)
-    panels = [_panel("all positions", masses, shares, edges=whole)]
+    panels = [_panel("all positions", masses, resampled, edges=whole)]
     ends = end_size(n)
     if ends:
         for name, first in ((f"first {ends}", 0), (f"last {ends}", n - ends)):
             edges = np.arange(first, first + ends + 1)
-            panels.append(_panel(f"{name} positions", masses, shares, edges=edges))
+            panels.append(_panel(f"{name} positions", masses, resampled, edges=edges))
     return {"n": n, "panels": panels}
 
 
@@ -89,14 +91,8 @@ def depth_series(rollouts: Mapping[str, Rollout]) -> dict[str, Any]:
     return found
 
 
-def _window_shares(rows: Array) -> Array | None:
-    """Normalise each window; None where that leaves no spread to show."""
-    totals = rows.sum(axis=1, keepdims=True)
-    return rows / totals if len(rows) > 1 and bool((totals > 0.0).all()) else None
-
-
 def _panel(
-    name: str, masses: Mapping[str, Array], shares: Array | None, *, edges: NDArray[np.int64]
+    name: str, masses: Mapping[str, Array], resampled: Array | None, *, edges: NDArray[np.int64]
 ) -> dict[str, Any]:
     """Cut out the positions that the edges span and bin them."""
     panel: dict[str, Any] = {"name": name, "edges": edges.tolist()}
@@ -106,8 +102,7 @@ def _panel(
     panel["series"] = {
         key: round_digits(mean_shares(mass[cut], inner, n)) for key, mass in masses.items()
     }
-    if shares is not None:
-        windows = mean_shares(shares[:, cut], inner, n)
-        low, high = np.percentile(windows, _BAND, axis=0)
+    if resampled is not None:
+        low, high = band(mean_shares(resampled[:, cut], inner, n))
         panel["band"] = {"low": round_digits(low), "high": round_digits(high)}
     return panel

@@ -13,10 +13,10 @@ from posbias.predict import VARIANTS
 from posbias.profile import Profile
 from posbias.report import facts
 from posbias.report.page import Page
-from posbias.report.resampling import Interval
 from posbias.report.single import Findings, find
 from posbias.report.sources import labels
 from posbias.report.wording import UNKNOWN, bracket, headline, number, percent, times
+from posbias.uncertainty import Interval
 
 __all__ = ["relative_distance", "several_page"]
 
@@ -122,7 +122,7 @@ def _row(title: str, measurement: Measurement, found: Findings) -> Row:
     ratios = (figures.start_ratio, figures.end_ratio)
     return {
         "name": title,
-        "basis": "measured" if found.is_measured else "predicted",
+        "basis": f"measured; intervals: {found.basis}" if found.is_measured else "predicted",
         "n": f"{measurement.n:,}",
         "windows": f"{measurement.windows:,}",
         "layers": f"{measurement.layers:,}",

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.compare import compare
+from posbias.compare import Comparison, compare
 from posbias.kernels import Kernel
 from posbias.measurement import Measurement
-from posbias.predict import predict
+from posbias.predict import VARIANTS, predict
 from posbias.profile import ProfileSet
 from posbias.report import facts, tables
 from posbias.report.heatmaps import kernel_figures
 from posbias.report.page import Page
-from posbias.report.resampling import Interval
 from posbias.report.series import depth_series, mixing_series, profile_panels
 from posbias.report.verdicts import Verdicts, verdicts
 from posbias.report.wording import (
@@ -28,8 +27,9 @@ from posbias.report.wording import (
     shape_sentence,
     trough_sentence,
 )
-from posbias.report.zones import ZoneFigures, profile_distances, zone_figures
+from posbias.report.zones import ZoneFigures, zone_figures
 from posbias.rollout import MixingSchedule, Rollout
+from posbias.uncertainty import W1_TARGET, Interval, draw, sampling_units
 
 __all__ = ["Findings", "find", "single_page"]
 
@@ -48,26 +48,40 @@ class Findings:
     profiles : ProfileSet
         The leading profile first: ``measured``, or a prediction where influence is missing. Then
         influence by further methods, then the predictions.
-    rows : ndarray, shape (D, n), or None
-        Measured influence per window.
     figures : ZoneFigures
         Of the leading profile.
-    comparison : dict
-        Distances to the measured profile by name, empty without measured influence.
-    distances : dict of str to Interval
-        W1 of the predictions with intervals, empty without measured influence.
+    comparison : Comparison or None
+        Distances to the measured profile; None without measured influence.
+    resampled : ndarray, shape (B, n), or None
+        The measured profile of each resample, None where there are none.
     """
 
     profiles: ProfileSet
-    rows: Array | None
     figures: ZoneFigures
-    comparison: dict[str, dict[str, Any]]
-    distances: dict[str, Interval]
+    comparison: Comparison | None = None
+    resampled: Array | None = None
 
     @property
     def is_measured(self) -> bool:
         """Whether influence was measured."""
-        return self.rows is not None
+        return self.comparison is not None
+
+    @property
+    def distances(self) -> dict[str, Interval]:
+        """W1 of the predictions by name, empty without measured influence."""
+        if self.comparison is None:
+            return {}
+        known = self.comparison.intervals
+        return {
+            row.variant: known[row.variant]["w1"] if known else Interval(row.w1)
+            for row in self.comparison.rows
+            if row.variant in VARIANTS
+        }
+
+    @property
+    def basis(self) -> str:
+        """What the intervals rest on."""
+        return "none" if self.comparison is None else self.comparison.basis
 
 
 def find(measurement: Measurement, estimator: str) -> Findings:
@@ -76,19 +90,19 @@ def find(measurement: Measurement, estimator: str) -> Findings:
     if not measurement.influence_methods:
         names = sorted(predicted, key=lambda name: name != WITHOUT_INFLUENCE)
         profiles = ProfileSet({name: predicted[name] for name in names})
-        return Findings(profiles, None, zone_figures(profiles[names[0]].mass), {}, {})
-    measured, rows = measurement.influence(), measurement.influence_windows()
+        return Findings(profiles, zone_figures(profiles[names[0]].mass))
+    measured = measurement.influence()
     others = {
         f"measured by {method}": measurement.influence(method)
         for method in measurement.influence_methods[1:]
     }
-    comparison = compare(measured, {**others, **predicted})
+    draws = draw(sampling_units(measurement))
+    resampled = None if draws is None else draws.profiles(measurement.influence_windows())
     return Findings(
         profiles=ProfileSet({"measured": measured, **others, **predicted}),
-        rows=rows,
-        figures=zone_figures(measured.mass, rows),
-        comparison={row.variant: row.as_dict() for row in comparison.rows},
-        distances=profile_distances(measured, rows, dict(predicted)),
+        figures=zone_figures(measured.mass, resampled),
+        comparison=compare(measurement, {**others, **predicted}),
+        resampled=resampled,
     )
 
 
@@ -120,9 +134,8 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
         "methods": [facts.method_sentence(method) for method in measurement.influence_methods],
         "sentences": _sentences(measurement, found),
         "tiles": tables.tiles(found.figures, measurement.n),
-        "variants": tables.variant_rows(
-            found.profiles, found.comparison, found.distances, found.figures
-        ),
+        "variants": tables.variant_rows(found.profiles, found.comparison, found.figures),
+        "basis": found.basis,
         "layer_rows": tables.layer_rows(measurement, theory),
         "forces": tables.force_rows(theory, has_bias=measurement.slopes() is not None),
         "theory": _theory_sentences(measurement, theory),
@@ -153,7 +166,7 @@ def _data(
         rollouts["residual+lag"] = Rollout(kinds["lag"], schedule)
     return {
         "kind": "single",
-        "profiles": profile_panels(found.profiles, found.rows),
+        "profiles": profile_panels(found.profiles, found.resampled),
         "mixing": mixing_series(measurement),
         "kernels": kernel_figures(kinds),
         "depth": depth_series(rollouts),
@@ -191,8 +204,27 @@ def _explanations(found: Findings, *, has_bias: bool) -> list[str]:
         f"{parts} alone, without any content, predict the measured profile "
         f"to a distance W1 of {number(residual.value)}{f' ({known})' if known else ''}; "
         f"attention alone, without the residual path, is {number(alone.value)} away. "
-        + _closest({name: w1.value for name, w1 in found.distances.items()})
+        + _closest({name: w1.value for name, w1 in found.distances.items()}),
+        *_open_questions(found.comparison),
     ]
+
+
+def _open_questions(comparison: Comparison | None) -> list[str]:
+    """Say which predictions the text does not tell apart, and how much text a number takes."""
+    if comparison is None or comparison.sampling is None:
+        return []
+    best = comparison.best.variant
+    alike = [p.first for p in comparison.against_best if p.verdict == "not distinguished"]
+    said = []
+    if alike:
+        said.append(f"On this text {best} is not distinguished from {', '.join(alike)}.")
+    needed = comparison.units_needed(best, W1_TARGET)
+    if needed is not None:
+        said.append(
+            f"To know W1 of {best} to ±{W1_TARGET} takes about {needed:,} "
+            f"{comparison.sampling['unit']} like these."
+        )
+    return [" ".join(said)] if said else []
 
 
 def _closest(distances: Mapping[str, float]) -> str:

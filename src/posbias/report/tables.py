@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from posbias.compare import Comparison
 from posbias.errors import InputError
 from posbias.measurement import Measurement
 from posbias.metrics import shape_figures
 from posbias.profile import Profile, ProfileSet
-from posbias.report.resampling import Interval
 from posbias.report.verdicts import Verdicts
 from posbias.report.wording import UNKNOWN, bracket, number, percent
 from posbias.report.zones import ZoneFigures, Zones
 from posbias.theory import Shift
+from posbias.uncertainty import DISTANCES, Interval, interval, mixing_intervals
 
 __all__ = ["VARIANT_MEANINGS", "force_rows", "layer_rows", "tiles", "variant_rows"]
 
@@ -45,47 +47,70 @@ _FORCE_NAMES = {
 
 
 def variant_rows(
-    profiles: ProfileSet,
-    comparison: Mapping[str, Row],
-    distances: Mapping[str, Interval],
-    figures: ZoneFigures,
+    profiles: ProfileSet, comparison: Comparison | None, figures: ZoneFigures
 ) -> list[Row]:
-    """Return one row per profile.
+    """Return one row per profile; figures are pairs of a number and its range.
 
     Parameters
     ----------
     profiles : ProfileSet
-        The measured ones first, if there are any, then the predictions.
-    comparison : mapping of str to dict
-        Distances to the measured profile, empty without one.
-    distances : mapping of str to Interval
-        W1 of the predictions, with intervals.
+        The measured one first, if there is any, then the predictions.
+    comparison : Comparison or None
+        Distances to the measured profile.
     figures : ZoneFigures
         Of the first profile.
     """
     rows = []
     for k, (name, profile) in enumerate(profiles.items()):
-        shape = shape_figures(profile)
-        compared = comparison.get(name, {})
-        w1 = compared.get("w1")
-        spread = distances.get(name)
+        known = _figures(name, profile, comparison)
         zones = (figures.start, figures.middle, figures.end)
         if k > 0:
-            zones = _zones(profile)
+            zones = _zones(name, profile, comparison)
+        flat = known["trough_depth"].value <= _FLAT
         rows.append(
             {
                 "name": name,
-                "meaning": VARIANT_MEANINGS.get(name, "what the model does, by another measure"),
-                "w1": (_optional(w1), "" if spread is None else bracket(spread)),
-                "spearman": _optional(compared.get("spearman")),
-                "js": _optional(compared.get("js")),
-                "tv": _optional(compared.get("tv")),
+                "meaning": _meaning(name, comparison),
+                **{key: _shown(known.get(key)) for key in DISTANCES},
                 "zones": [(percent(z.value), bracket(z, percent)) for z in zones],
-                "trough": f"{shape.trough_position:,}" if shape.trough_depth > _FLAT else UNKNOWN,
-                "mean": number(shape.mean_position, 4),
+                "trough": (UNKNOWN, "") if flat else _shown(known["trough_position"], 4),
+                "mean": _shown(known["mean_position"], 4),
             }
         )
     return rows
+
+
+def _figures(name: str, profile: Profile, comparison: Comparison | None) -> dict[str, Interval]:
+    """Return the figures of a profile by name, distances only where there is a comparison."""
+    if comparison is not None and name in comparison.intervals:
+        known = dict(comparison.intervals[name])
+    else:
+        known = {
+            key: Interval(float(value)) for key, value in shape_figures(profile).as_dict().items()
+        }
+        if comparison is not None and name != comparison.measured.variant:
+            row = comparison[name]
+            known |= {key: Interval(getattr(row, key)) for key in DISTANCES}
+    if comparison is not None and name == comparison.measured.variant:
+        known = {key: value for key, value in known.items() if key not in DISTANCES}
+    return known
+
+
+def _meaning(name: str, comparison: Comparison | None) -> str:
+    meaning = VARIANT_MEANINGS.get(name, "what the model does, by another measure")
+    pairs = () if comparison is None else comparison.against_best
+    if any(p.first == name and p.verdict == "not distinguished" for p in pairs):
+        return f"{meaning}; not distinguished from the closest"
+    return meaning
+
+
+def _shown(figure: Interval | None, digits: int = 3) -> tuple[str, str]:
+    """Return a number and its range; an undefined number is a dash."""
+    if figure is None or math.isnan(figure.value):
+        return UNKNOWN, ""
+    is_open = figure.low != figure.high
+    show = partial(number, digits=digits)
+    return show(figure.value), bracket(figure, show) if is_open else ""
 
 
 def tiles(figures: ZoneFigures, n: int) -> list[Row]:
@@ -112,8 +137,10 @@ def tiles(figures: ZoneFigures, n: int) -> list[Row]:
 def layer_rows(measurement: Measurement, found: Verdicts) -> list[Row]:
     """Return mixing, content and monotonicity of every layer, bottom first."""
     content = measurement.content()
-    norm, std = measurement.mixing("norm"), measurement.mixing_std("norm")
-    frobenius = measurement.mixing("frobenius")
+    norm, frobenius = (
+        mixing_intervals(measurement, "norm"),
+        mixing_intervals(measurement, "frobenius"),
+    )
     explained = _explained(measurement)
     rows = []
     for t, layer in enumerate(found.layers):
@@ -123,8 +150,8 @@ def layer_rows(measurement: Measurement, found: Verdicts) -> list[Row]:
             {
                 "layer": t + 1,
                 "mask": "causal" if window is None else f"window {window:,}",
-                "norm": f"{number(norm[t])} ± {number(std[t], 2)}",
-                "frobenius": number(frobenius[t]),
+                "norm": _shown(norm[t]),
+                "frobenius": _shown(frobenius[t]),
                 "content": f"{number(d.mean())} ({number(d.min())} to {number(d.max())})",
                 "explained": explained[t],
                 "violations": percent(layer.measured.violation_rate),
@@ -173,13 +200,17 @@ def _absent_force(name: str, reason: str) -> Row:
     }
 
 
-def _zones(profile: Profile) -> tuple[Interval, Interval, Interval]:
-    start, middle, end = Zones(profile.n).shares(profile.mass)
-    return Interval(float(start)), Interval(float(middle)), Interval(float(end))
-
-
-def _optional(value: float | None) -> str:
-    return UNKNOWN if value is None or math.isnan(value) else number(value)
+def _zones(
+    name: str, profile: Profile, comparison: Comparison | None
+) -> tuple[Interval, Interval, Interval]:
+    """Return the shares of start, middle and end, with intervals where the profile moves."""
+    start, middle, end = (float(share) for share in Zones(profile.n).shares(profile.mass))
+    uncertainty = None if comparison is None else comparison.uncertainty
+    if uncertainty is None or not uncertainty.predictions[name].moves:
+        return Interval(start), Interval(middle), Interval(end)
+    drawn = uncertainty.predictions[name].figures
+    first, last = drawn["primacy"], drawn["recency"]
+    return interval(start, first), interval(middle, 1.0 - first - last), interval(end, last)
 
 
 def _explained(measurement: Measurement) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from posbias.report.resampling import LEVEL, Interval
 from posbias.report.zones import ZoneFigures
+from posbias.uncertainty import LEVEL, Interval
 
 __all__ = [
     "UNKNOWN",

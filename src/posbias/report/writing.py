@@ -70,9 +70,9 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str | None = None) -
 
     Notes
     -----
-    Cost per measurement: the predictions, `posbias.report.resampling.RESAMPLES` resampled
-    profiles, and for a single one T (T + 1) / 2 products with each of three sets of kernels plus
-    the checks of `posbias.report.verdicts`.
+    Cost per measurement: the predictions, `posbias.uncertainty.RESAMPLES` resamples of
+    them (`posbias.uncertainty.resample_comparison`), and for a single one T (T + 1) / 2 products
+    with each of three sets of kernels plus the checks of `posbias.report.verdicts`.
     """
     paths = [Path(p) for p in sources]
     if not paths:

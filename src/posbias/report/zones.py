@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.metrics import END_SHARE, shape_figures, wasserstein
-from posbias.profile import Profile
-from posbias.report.resampling import Interval, Statistic, bootstrap, interval
+from posbias.metrics import END_SHARE, shape_arrays, shape_figures
+from posbias.uncertainty import Interval, interval
 
-__all__ = ["ZoneFigures", "Zones", "profile_distances", "zone_figures"]
+__all__ = ["ZoneFigures", "Zones", "zone_figures"]
 
 Array = NDArray[np.float64]
 
@@ -58,7 +56,7 @@ class Zones:
 
 @dataclass(frozen=True)
 class ZoneFigures:
-    """Shares of influence of one profile, with intervals over windows where they are known.
+    """Shares of influence of one profile, with intervals where they are known.
 
     Parameters
     ----------
@@ -87,22 +85,15 @@ class ZoneFigures:
     u_shaped_resamples: float | None
 
 
-def zone_figures(mass: Array, rows: Array | None = None) -> ZoneFigures:
-    """Return the shares of a profile, shape (n,), with intervals from its windows, shape (D, n)."""
+def zone_figures(mass: Array, resampled: Array | None = None) -> ZoneFigures:
+    """Return the shares of a profile, shape (n,), with intervals from its resamples, (B, n)."""
     zones = Zones(mass.size)
-    statistics: dict[str, Statistic] = {
-        "start": lambda p: zones.shares(p)[0],
-        "middle": lambda p: zones.shares(p)[1],
-        "end": lambda p: zones.shares(p)[2],
-    }
-    if zones.has_middle:
-        statistics["start ratio"] = lambda p: zones.ratio(*zones.shares(p)[:2])
-        statistics["end ratio"] = lambda p: zones.ratio(*zones.shares(p)[:0:-1])
-    resampled = {} if rows is None else bootstrap(rows, {**statistics, "shape": _u_shaped})
-    found = {
-        name: interval(float(statistic(mass[None])[0]), resampled.get(name))
-        for name, statistic in statistics.items()
-    }
+    values = _zone_values(zones, mass)
+    drawn = {} if resampled is None else _zone_values(zones, resampled)
+    found = {name: interval(float(value), drawn.get(name)) for name, value in values.items()}
+    alike = None
+    if resampled is not None:
+        alike = float(shape_arrays(resampled)["is_u_shaped"].mean())
     shape = shape_figures(mass)
     return ZoneFigures(
         start=found["start"],
@@ -113,38 +104,15 @@ def zone_figures(mass: Array, rows: Array | None = None) -> ZoneFigures:
         trough=shape.trough_position,
         trough_share=1.0 - shape.trough_depth,
         is_u_shaped=shape.is_u_shaped,
-        u_shaped_resamples=float(resampled["shape"].mean()) if resampled else None,
+        u_shaped_resamples=alike,
     )
 
 
-def profile_distances(
-    measured: Profile, rows: Array, predicted: dict[str, Profile]
-) -> dict[str, Interval]:
-    """Return W1 of each prediction to the measured profile, with intervals over windows.
-
-    Parameters
-    ----------
-    measured : Profile
-        The measured influence.
-    rows : ndarray, shape (D, n)
-        Its windows on one common scale.
-    predicted : dict of str to Profile
-        Held fixed: only the measured influence is resampled.
-    """
-    statistics = {name: partial(_distances, cdf=p.cdf) for name, p in predicted.items()}
-    resampled = bootstrap(rows, statistics)
-    return {
-        name: interval(wasserstein(profile, measured), resampled.get(name))
-        for name, profile in predicted.items()
-    }
-
-
-def _u_shaped(profiles: Array) -> Array:
-    return np.array([float(shape_figures(profile).is_u_shaped) for profile in profiles])
-
-
-def _distances(profiles: Array, *, cdf: Array) -> Array:
-    """Return W1 of each profile to the one with the given cumulative mass, shape (B,)."""
-    gaps = np.abs(np.cumsum(profiles, axis=1) - cdf)[:, :-1]
-    distances: Array = gaps.sum(axis=1) / (cdf.size - 1)
-    return distances
+def _zone_values(zones: Zones, profiles: Array) -> dict[str, Array]:
+    """Return shares and ratios of profiles, shape (..., n), each of shape (...)."""
+    start, middle, end = zones.shares(profiles)
+    found = {"start": start, "middle": middle, "end": end}
+    if zones.has_middle:
+        found["start ratio"] = zones.ratio(start, middle)
+        found["end ratio"] = zones.ratio(end, middle)
+    return found

@@ -77,7 +77,7 @@ function profileChart(panel, n, height) {
     value: (s, i) => {
       const text = showInfluence(s.values[i], n, s.width(i));
       if (!s.band) return text;
-      return `${text}, windows ${show(s.band.low[i])} to ${show(s.band.high[i])}`;
+      return `${text}, interval ${show(s.band.low[i])} to ${show(s.band.high[i])}`;
     },
   });
 }
