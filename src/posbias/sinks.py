@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -133,7 +133,7 @@ class Sinks:
 
 
 def detect_sinks(
-    attention: ArrayLike,
+    attention: Iterable[ArrayLike],
     *,
     layer_windows: Sequence[int | None] | None = None,
     value_norms: ArrayLike | None = None,
@@ -149,8 +149,9 @@ def detect_sinks(
 
     Parameters
     ----------
-    attention : array_like, shape (T, n, n)
-        Causal, row-stochastic: ``[layer, query, key]``, mean over heads and windows.
+    attention : iterable of array_like, shape (n, n)
+        ``[query, key]`` of each layer, bottom first: causal, row-stochastic, the mean over heads
+        and windows.
     layer_windows : sequence of int or None, optional
         Sliding window of each layer, None for full causal attention, which is the default.
     value_norms, stream_norms : array_like, shape (T, n), optional
@@ -167,36 +168,35 @@ def detect_sinks(
 
     Notes
     -----
-    posbias. Cost O(T n^2). Sinks that stand at another position in every window (a full stop, say)
-    vanish in the mean over windows and are not found, and neither are sinks outside the sequence
-    (a learned logit), which a measurement records as ``attention.null.windows``. Below about 64
-    positions four times the uniform share is much: weak sinks are not found there.
+    posbias. Cost O(T n^2), memory O(n^2). Sinks that stand at another position in every window (a
+    full stop, say) vanish in the mean over windows and are not found, and neither are sinks
+    outside the sequence (a learned logit), which a measurement records as
+    ``attention.null.windows``. Below about 64 positions four times the uniform share is much: weak
+    sinks are not found there.
     """
-    weights = np.asarray(attention, dtype=np.float64)
-    if weights.ndim != 3 or weights.shape[1] != weights.shape[2]:
-        raise InputError(f"attention has shape {weights.shape}; (layers, n, n) is required")
-    layers, n = weights.shape[:2]
-    windows = [None] * layers if layer_windows is None else list(layer_windows)
-    if len(windows) != layers:
-        raise InputError(f"{len(windows)} layer windows do not fit {layers} layers of attention")
-    values = _norms(value_norms, (layers, n), "value_norms")
-    streams = _norms(stream_norms, (layers, n), "stream_norms")
     found: list[AttentionSink] = []
-    for t in range(layers):
-        received, uniform = _received(weights[t], windows[t])
+    layer = 0
+    for layer, matrix in enumerate(attention, start=1):
+        weights = _square(matrix)
+        window = None if layer_windows is None else _entry(layer_windows, layer, "layer_windows")
+        received, uniform = _received(weights, window)
         is_sink = (received >= LEAST_ATTENTION) & (received >= LEAST_RATIO * uniform)
-        for position in np.flatnonzero(is_sink).tolist():
-            found.append(
-                AttentionSink(
-                    layer=t + 1,
-                    position=position,
-                    attention=float(received[position]),
-                    uniform=float(uniform[position]),
-                    value_norm=_relative(values, t, position, is_sink),
-                    stream_norm=_relative(streams, t, position, is_sink),
-                )
+        values = _norms(value_norms, layer, weights, "value_norms")
+        streams = _norms(stream_norms, layer, weights, "stream_norms")
+        found += [
+            AttentionSink(
+                layer=layer,
+                position=position,
+                attention=float(received[position]),
+                uniform=float(uniform[position]),
+                value_norm=_relative(values, position, is_sink),
+                stream_norm=_relative(streams, position, is_sink),
             )
-    return Sinks(layers, tuple(found))
+            for position in np.flatnonzero(is_sink).tolist()
+        ]
+    if layer_windows is not None and len(layer_windows) != layer:
+        raise InputError(f"{len(layer_windows)} layer windows do not fit {layer} layers")
+    return Sinks(layer, tuple(found))
 
 
 def treat_sinks(kernel: Kernel, positions: Sequence[int], treatment: SinkTreatment) -> Kernel:
@@ -357,23 +357,40 @@ def _received(weights: Array, window: int | None) -> tuple[Array, Array]:
     return received, uniform
 
 
-def _relative(
-    norms: Array | None, layer: int, position: int, is_sink: NDArray[np.bool_]
-) -> float | None:
+def _relative(norms: Array | None, position: int, is_sink: NDArray[np.bool_]) -> float | None:
     """Return a norm in multiples of the median of the keys that are no sinks."""
     if norms is None or is_sink.all():
         return None
-    median = float(np.median(norms[layer, ~is_sink]))
-    return float(norms[layer, position]) / median if median > 0.0 else None
+    median = float(np.median(norms[~is_sink]))
+    return float(norms[position]) / median if median > 0.0 else None
 
 
-def _norms(given: ArrayLike | None, shape: tuple[int, int], name: str) -> Array | None:
+def _square(matrix: ArrayLike) -> Array:
+    weights = np.asarray(matrix, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
+        raise InputError(
+            f"the attention of a layer has shape {weights.shape}; (n, n) per layer is required"
+        )
+    return weights
+
+
+def _norms(given: ArrayLike | None, layer: int, weights: Array, name: str) -> Array | None:
+    """Return the norms of one layer, shape (n,)."""
     if given is None:
         return None
-    norms = np.asarray(given, dtype=np.float64)
-    if norms.shape != shape:
-        raise InputError(f"{name} has shape {norms.shape}; {shape} is required")
+    norms = np.asarray(_entry(given, layer, name), dtype=np.float64)
+    if norms.shape != (len(weights),):
+        raise InputError(
+            f"{name} of a layer has shape {norms.shape}; ({len(weights)},) is required"
+        )
     return norms
+
+
+def _entry(values: Any, layer: int, name: str) -> Any:
+    """Return what belongs to a layer."""
+    if len(values) < layer:
+        raise InputError(f"{name} has {len(values)} layers, the attention has more")
+    return values[layer - 1]
 
 
 def _checked_positions(positions: Sequence[int], n: int) -> NDArray[np.bool_]:

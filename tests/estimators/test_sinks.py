@@ -161,9 +161,12 @@ def test_no_sinks_are_said_so() -> None:
 
 
 def test_detection_refuses_shapes_that_do_not_fit() -> None:
-    with pytest.raises(InputError, match=r"\(layers, n, n\)"):
+    one = np.eye(3)[None]
+    with pytest.raises(InputError, match=r"\(n, n\) per layer"):
         detect_sinks(np.eye(3))
     with pytest.raises(InputError, match="2 layer windows do not fit 1"):
-        detect_sinks(np.eye(3)[None], layer_windows=[None, 2])
-    with pytest.raises(InputError, match="value_norms"):
-        detect_sinks(np.eye(3)[None], value_norms=np.ones(3))
+        detect_sinks(one, layer_windows=[None, 2])
+    with pytest.raises(InputError, match="layer_windows has 0 layers"):
+        detect_sinks(one, layer_windows=[])
+    with pytest.raises(InputError, match=r"value_norms of a layer has shape \(2,\)"):
+        detect_sinks(one, value_norms=np.ones((1, 2)))

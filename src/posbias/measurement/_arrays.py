@@ -19,7 +19,7 @@ from posbias.measurement.schema import (
     influence_array,
 )
 
-__all__ = ["check_array", "check_layout", "check_names", "check_pairs"]
+__all__ = ["check_array", "check_layout", "check_names", "check_pairs", "readonly"]
 
 Array = NDArray[Any]
 
@@ -141,3 +141,10 @@ def _check_kernel(name: str, layer: Array, windows: int, *, t: int, window: int 
 
 def _place(index: NDArray[np.intp]) -> str:
     return str(tuple(int(i) for i in index))
+
+
+def readonly(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.setflags(write=False)
+    return view

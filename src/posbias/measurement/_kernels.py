@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from posbias.kernels import (
     LagTable,
     SlidingWindow,
 )
+from posbias.sinks import Sinks, detect_sinks
 
 __all__ = [
     "KERNEL_KINDS",
@@ -24,6 +26,7 @@ __all__ = [
     "attention_kernels",
     "content_free_kernels",
     "lag_kernels",
+    "sinks_of",
 ]
 
 Array = NDArray[np.float64]
@@ -124,3 +127,14 @@ def lag_kernels(
         mask = Causal() if window is None else SlidingWindow(window)
         layers.append(AttentionKernel(n, [Head(LagTable(row[:n])) for row in bias], mask=mask))
     return layers
+
+
+def sinks_of(arrays: Mapping[str, NDArray[Any]], layer_windows: tuple[int | None, ...]) -> Sinks:
+    """Return the attention sinks that the arrays of a measurement show, with what norms it has."""
+    layers = arrays["kernel.attention.sum"]
+    return detect_sinks(
+        (layer / layer.sum(axis=1, keepdims=True) for layer in layers),
+        layer_windows=layer_windows,
+        value_norms=arrays.get("value.norm.sum"),
+        stream_norms=arrays.get("stream.norm.sum"),
+    )

@@ -15,23 +15,25 @@ from numpy.typing import NDArray
 from posbias.errors import ArtifactError, InputError
 from posbias.kernels import Kernel
 from posbias.measurement import store
-from posbias.measurement._arrays import check_array, check_names, check_pairs
+from posbias.measurement._arrays import check_array, check_names, check_pairs, readonly
 from posbias.measurement._kernels import (
     KERNEL_KINDS,
     KernelKind,
     attention_kernels,
     content_free_kernels,
     lag_kernels,
+    sinks_of,
 )
 from posbias.measurement._manifest import check_manifest, plain_copy
 from posbias.measurement._mixing import mixing_values, over_layers, why_absent
 from posbias.measurement._summary import summarise, summarise_html
 from posbias.measurement.content import ContentFit, fit_content
-from posbias.measurement.estimator_arrays import VALUE_KERNELS
+from posbias.measurement.estimator_arrays import MEASURED_KERNELS
 from posbias.measurement.influence import scale_rows, standard_error
 from posbias.measurement.schema import Dimensions, in_order, influence_array
 from posbias.profile import Profile
 from posbias.rollout import MixingSchedule
+from posbias.sinks import Sinks
 
 if TYPE_CHECKING:
     import pandas
@@ -72,7 +74,7 @@ class Measurement:
                 )
             check_array(name, array, dimensions, plain["model"]["layer_windows"])
         check_pairs(arrays)
-        held = {name: _readonly(arrays[name]) for name in in_order(arrays)}
+        held = {name: readonly(arrays[name]) for name in in_order(arrays)}
         self._set(plain, MappingProxyType(held), dimensions)
 
     def _set(
@@ -282,16 +284,18 @@ class Measurement:
         length = self.n if n is None else n
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
             raise InputError(f"n is {n!r}; a number of positions of at least 1 is required")
-        if kind == "attention":
-            return attention_kernels(self._arrays["kernel.attention.sum"], length)
-        if kind in VALUE_KERNELS:
-            return attention_kernels(self._optional(VALUE_KERNELS[kind]), length)
+        if kind in MEASURED_KERNELS:
+            return attention_kernels(self._optional(MEASURED_KERNELS[kind]), length)
         if kind not in KERNEL_KINDS:
             raise InputError(f"kernel kind {kind!r} is unknown; use one of {KERNEL_KINDS}")
         if kind == "lag":
             return lag_kernels(length, self.layer_windows, self.slopes(), self.lag_logits())
         content = self.content() if kind == "position+content" else None
         return content_free_kernels(length, self.layer_windows, self.slopes(), content)
+
+    def sinks(self) -> Sinks:
+        """Return the keys that act as attention sinks, see `posbias.sinks.detect_sinks`."""
+        return sinks_of(self._arrays, self.layer_windows)
 
     def influence(self, method: str | None = None) -> Profile:
         """Return the measured influence profile: the normalised mean over windows.
@@ -390,9 +394,3 @@ class Measurement:
         if method not in methods:
             raise InputError(f"influence method {method!r} was not recorded; there is {methods}")
         return method
-
-
-def _readonly(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.setflags(write=False)
-    return view

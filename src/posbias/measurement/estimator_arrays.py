@@ -13,7 +13,14 @@ from collections.abc import Mapping
 
 from posbias.measurement._array_spec import ArraySpec
 
-__all__ = ["ESTIMATOR_ARRAYS", "FURTHER_MIXINGS", "JACOBIAN", "VALUE_KERNELS", "mixing_array"]
+__all__ = [
+    "ESTIMATOR_ARRAYS",
+    "FURTHER_MIXINGS",
+    "JACOBIAN",
+    "MEASURED_KERNELS",
+    "VALUE_KERNELS",
+    "mixing_array",
+]
 
 _SHARES = {
     "centred": "|a_c| / (|x_c| + |a_c|)",
@@ -39,6 +46,9 @@ VALUE_KERNELS: Mapping[str, str] = {
     "centred-value-weighted-energy": "kernel.centred-value-energy.sum",
 }
 """Array of each kind of measured kernel beside the attention itself."""
+
+MEASURED_KERNELS: Mapping[str, str] = {"attention": "kernel.attention.sum", **VALUE_KERNELS}
+"""Array of each kind of measured kernel."""
 
 _ROW_BY_ROW = {
     "kernel.attention-energy.sum": "mean over heads of A_h[i,j]^2",
