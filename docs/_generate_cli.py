@@ -88,6 +88,11 @@ posbias forces spec.yaml --length 128 --strength 0.5 --json forces.json
 posbias depth spec.yaml
 posbias depth spec.yaml --schedule power:0.4:1.2 --figure depth.svg
 ```""",
+    "figure": """<!-- before: posbias run --out bloom -->
+```sh
+posbias figure profile bloom --out profile.pdf --width 3.3
+posbias figure kernels bloom --out kernels.png
+```""",
     "report": """<!-- before: posbias run --out bloom -->
 <!-- before: posbias run embedded:llama embedded --out llama -->
 ```sh
@@ -108,6 +113,7 @@ SEE_ALSO = {
     "compare": "[comparison](../comparison.md), [metrics](../metrics.md)",
     "forces": "[how to read the table](../forces.md), [theory](../theory/index.md)",
     "depth": "[how to read the tables](../depth.md), [theory](../theory/index.md)",
+    "figure": "[every figure with an example](../figures.md)",
     "report": "[how to read the report, and how its numbers are made](../report.md)",
 }
 
@@ -128,6 +134,8 @@ def _commands(commands: dict[str, Any]) -> str:
 
 
 def _page(name: str, command: Any) -> str:
+    if name not in EXAMPLES or name not in SEE_ALSO:
+        raise SystemExit(f"posbias {name} has no page yet: add it to EXAMPLES and SEE_ALSO here")
     parts = [
         f"# posbias {name}",
         MARK,

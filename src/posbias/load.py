@@ -23,6 +23,8 @@ from posbias.uncertainty import FIGURES, VERDICTS, Interval, Paired
 __all__ = ["Loaded", "load"]
 
 Loaded = Measurement | ProfileSet | Comparison | Spec
+"""What `load` returns."""
+
 
 _KINDS = (
     "a measurement directory, the output directory of a run, profiles (.csv, .json), a comparison "

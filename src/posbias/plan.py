@@ -31,6 +31,7 @@ VARIANTS = (
 """Every variant of a prediction, in the order of tables and plots."""
 
 DEFAULT_ESTIMATOR = "norm"
+"""Estimator of the mixing coefficients if none is named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +166,8 @@ def _plan_measurement(source: Measurement, n: int, estimator: str) -> Plan:
     hidden = set() if source.slopes() is None else {"residual+lag"}
     default = [name for name in kept if name not in hidden]
     origin = {**source.origin(), "estimator": estimator}
+    if source.has_summarised_kernels:
+        origin["kernels"] = "summarised by block and lag"
     return Plan(n, kept, missing, (*default, "uniform"), origin)
 
 

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 Source = Measurement | Spec | Rollout | str | PathLike[str]
+"""What a prediction can start from."""
 
 
 def predict(

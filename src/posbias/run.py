@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["RUN_FILES", "Progress", "RunResult", "is_run_directory", "run", "run_measurement"]
 
 Progress = Callable[[int, int], None]
+"""Called with the number of windows done and their total."""
+
 
 MEASUREMENT = RUN_FOLDER
 

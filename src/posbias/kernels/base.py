@@ -15,7 +15,10 @@ from posbias.kernels._checks import as_reals, as_stack
 __all__ = ["Kernel", "Matrix", "Vector"]
 
 Vector = NDArray[np.float64]
+"""Numbers of shape (n,)."""
+
 Matrix = NDArray[np.float64]
+"""Numbers of shape (n, n) or (m, n), as the method says."""
 
 
 class Kernel(ABC):

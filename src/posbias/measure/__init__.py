@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["MeasureOptions", "Progress", "Text", "measure"]
 
 Progress = Callable[[int, int], None]
+"""Called with the number of windows done and their total."""
+
 Text = (
     str
     | os.PathLike[str]
@@ -34,6 +36,7 @@ Text = (
     | NDArray[np.integer[Any]]
     | Mapping[str, Any]
 )
+"""Forms in which text can be given."""
 
 
 def measure(

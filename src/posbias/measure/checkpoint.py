@@ -30,6 +30,8 @@ from posbias.measure.sharding import Shard, current_shard
 __all__ = ["STATE_FILE", "PartialRun", "SavedState", "partial_directory"]
 
 STATE_FILE = "state.safetensors"
+"""Name of the checkpoint in the folder of an unfinished run."""
+
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -18,6 +18,7 @@ from posbias.kernels import (
     LagTable,
     SlidingWindow,
 )
+from posbias.kernels.summary import NEAREST_LAGS, SummaryKernel, block_edges, pair_counts
 from posbias.sinks import Sinks, detect_sinks
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "content_free_kernels",
     "lag_kernels",
     "sinks_of",
+    "summary_kernels",
 ]
 
 Array = NDArray[np.float64]
@@ -41,7 +43,10 @@ KernelKind = Literal[
     "centred-value-weighted",
     "centred-value-weighted-energy",
 ]
+"""What `Measurement.kernels` can return; explained there."""
+
 KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
+"""Every kind of kernel."""
 
 
 def attention_kernels(total: Array, n: int) -> list[Kernel]:
@@ -55,15 +60,46 @@ def attention_kernels(total: Array, n: int) -> list[Kernel]:
     n : int
         At most N: measured attention says nothing about longer contexts.
     """
-    if n > total.shape[1]:
-        raise InputError(
-            f"n is {n}, but attention was measured at {total.shape[1]} positions; measured kernels "
-            "cannot be continued, use the kinds position or position+content, or measure longer "
-            "windows"
-        )
+    _check_length(n, total.shape[1])
     # A causal row sees the first positions only, so restricting is exact for the rows kept.
     layers = total[:, :n, :n]
     return [DenseKernel(layer / layer.sum(axis=1, keepdims=True)) for layer in layers]
+
+
+def summary_kernels(
+    arrays: Mapping[str, NDArray[Any]], n: int, layer_windows: tuple[int | None, ...]
+) -> list[Kernel]:
+    """Return the summarised kernel of each layer among the first `n` positions.
+
+    Parameters
+    ----------
+    arrays : mapping
+        ``summary.near.sum``, ``summary.far.sum``, and any array over windows and positions.
+    n : int
+        At most the positions that were measured.
+    layer_windows : tuple of int or None
+        Sliding window of each layer.
+    """
+    windows, _, measured = arrays["mixing.norm.windows"].shape
+    _check_length(n, measured)
+    edges, layers = block_edges(measured), []
+    for t, window in enumerate(layer_windows):
+        counts = pair_counts(edges, lags=NEAREST_LAGS, window=window)
+        far, near = (
+            arrays[name][t] / np.maximum(windows * count, 1.0)
+            for name, count in zip(("summary.far.sum", "summary.near.sum"), counts, strict=True)
+        )
+        layers.append(SummaryKernel(measured, near=near, far=far, window=window).restrict(n))
+    return list[Kernel](layers)
+
+
+def _check_length(n: int, measured: int) -> None:
+    if n > measured:
+        raise InputError(
+            f"n is {n}, but attention was measured at {measured} positions; measured kernels "
+            "cannot be continued, use the kinds position or position+content, or measure longer "
+            "windows"
+        )
 
 
 def content_free_kernels(
@@ -131,6 +167,11 @@ def lag_kernels(
 
 def sinks_of(arrays: Mapping[str, NDArray[Any]], layer_windows: tuple[int | None, ...]) -> Sinks:
     """Return the attention sinks that the arrays of a measurement show, with what norms it has."""
+    if "kernel.attention.sum" not in arrays:
+        raise InputError(
+            "sinks are single keys, and this measurement keeps its kernels summarised by block and "
+            "lag; measure with kernels='full'"
+        )
     layers = arrays["kernel.attention.sum"]
     return detect_sinks(
         (layer / layer.sum(axis=1, keepdims=True) for layer in layers),

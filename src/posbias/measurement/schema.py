@@ -4,6 +4,10 @@ A measurement is a manifest (JSON) and named arrays. Shapes use the letters D wi
 T layers (index 0 is the bottom layer), H query heads, n positions. All other code, the
 documentation and the tests read names, shapes, units and ranges from the tables of this module.
 
+A measurement holds its kernels in full (``kernel.attention.sum``) or summarised by block and lag
+(``summary.near.sum`` and ``summary.far.sum``, see `posbias.kernels.SummaryKernel`), with B blocks
+of positions and L nearest lags.
+
 Logits are *as the model applies them*: scaled, soft-capped, with the position bias (ALiBi)
 subtracted again, over visible pairs only (causal, and inside the sliding window of the layer).
 """
@@ -33,7 +37,11 @@ __all__ = [
 ]
 
 FORMAT = "posbias.measurement"
+"""What a manifest says it is."""
+
 VERSION = 1
+"""Version of the format that is written and read."""
+
 
 ESTIMATORS = ("norm", "frobenius")
 """Estimators of the mixing coefficient, the default first."""
@@ -71,6 +79,24 @@ ARRAYS: Mapping[str, ArraySpec] = {
         "attention.null.windows records the rest",
         low=0.0,
         merge="sum",
+    ),
+    "summary.near.sum": ArraySpec(
+        ("T", "B", "L"),
+        "probability, summed over queries and windows",
+        "attention, mean over heads, of the queries of a block to each of the nearest lags, the own "
+        "key first; with summary.far.sum in place of kernel.attention.sum",
+        low=0.0,
+        merge="sum",
+        required=False,
+    ),
+    "summary.far.sum": ArraySpec(
+        ("T", "B", "B"),
+        "probability, summed over pairs and windows",
+        "attention, mean over heads, of the queries of a block to the keys of a block that are "
+        "further away than the nearest lags",
+        low=0.0,
+        merge="sum",
+        required=False,
     ),
     "content.diagonal.windows": ArraySpec(
         _DTH, "logit", "mean over queries of the logit of a query with its own key"

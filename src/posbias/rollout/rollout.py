@@ -18,6 +18,8 @@ __all__ = ["ADDITIONS", "SMALLEST", "Addition", "Rollout"]
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Addition = Literal["amplitudes", "energies"]
+"""How layers add up, see `Rollout`."""
+
 
 ADDITIONS: tuple[Addition, ...] = get_args(Addition)
 """How layers add up, see `Rollout`."""
