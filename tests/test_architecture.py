@@ -38,9 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "models": {"errors", "kernels", "spec"},
     "measure": {*BASE, "kernels", "spec", "measurement", "models"},
-    "plan": {*BASE, "kernels", "rollout", "spec", "measurement"},
-    "predict": {*BASE, "kernels", "rollout", "spec", "measurement", "plan"},
-    "uncertainty": {*BASE, "kernels", "rollout", "measurement", "plan"},
+    "recommend": {"errors", "estimator", "sinks", "measurement"},
+    "plan": {*BASE, *("kernels", "rollout", "spec", "measurement", "estimator", "recommend")},
+    "predict": {*BASE, *("kernels", "rollout", "spec", "measurement", "estimator", "plan")},
+    "uncertainty": {*BASE, "kernels", "rollout", "measurement", "estimator", "plan"},
     "comparison": {*BASE, "uncertainty"},
     "compare": {
         *(*BASE, "kernels", "rollout", "spec", "measurement"),
@@ -53,10 +54,20 @@ ALLOWED: dict[str, set[str]] = {
     "plot": {*BASE, "binning", "kernels", "rollout", "theory", "measurement", "uncertainty"},
     "report": {
         *(*BASE, "binning", "kernels", "rollout", "theory", "measurement"),
-        *("plan", "predict", "uncertainty", "comparison", "compare", "plot"),
+        *(
+            "estimator",
+            "sinks",
+            "recommend",
+            "plan",
+            "predict",
+            "uncertainty",
+            "comparison",
+            "compare",
+            "plot",
+        ),
     },
     "run": {
-        *(*BASE, "measurement", "measure"),
+        *(*BASE, "measurement", "measure", "estimator", "sinks", "recommend"),
         *("predict", "uncertainty", "comparison", "compare", "plot"),
     },
 }

@@ -64,6 +64,9 @@ def test_variants_of_a_measurement(estimator: str, query: int, n: int | None) ->
     }
     if size <= LENGTH:
         expected["residual+measured"] = dense_rollout(attention, mixing, query)
+        if estimator == "frobenius":
+            norm = measurement.mixing("norm").tolist()
+            expected["paper"] = dense_rollout(attention, norm, query)
         expected["fixed-half"] = dense_rollout(attention, [0.5] * LAYERS, query)
     last = size - 1 if query == -1 else query
     expected["uniform"] = np.array([1 / (last + 1)] * (last + 1) + [0.0] * (size - last - 1))

@@ -59,9 +59,8 @@ def compare(
     column : str, optional
         Which profile of a file is the measured one; by default the only one, or the one named
         ``measured``.
-    estimator : {"norm", "frobenius"}, optional
-        Estimator of the mixing coefficients of the measurements among the predictions, see
-        `posbias.predict.predict`.
+    estimator : str, optional
+        Of the measurements among the predictions, see `posbias.predict.predict`.
     intervals : bool
         Whether to resample the windows of a measurement.
 
@@ -98,13 +97,30 @@ def compare(
                 f"{reference.n}; predict with n={reference.n}, profiles are never trimmed"
             )
     rows = tuple(_row(label, profile, reference) for label, profile in profiles.items())
-    used = {p.origin["estimator"] for p in profiles.values() if "estimator" in p.origin}
-    shared = str(used.pop()) if len(used) == 1 else None
-    found = Comparison(rows, _row(name, reference, reference), reference.n, shared)
+    found = Comparison(
+        rows,
+        _row(name, reference, reference),
+        reference.n,
+        estimator=_shared_estimator(profiles),
+        recommended=_recommended(profiles),
+    )
     if not (intervals and isinstance(opened, Measurement)):
         return found
     uncertainty = resample_comparison(opened, profiles)
     return found if uncertainty is None else found.with_uncertainty(uncertainty)
+
+
+def _shared_estimator(profiles: Mapping[str, Profile]) -> str | None:
+    """Return the choice of estimator that the predictions share, None if they differ."""
+    origins = [profile.origin for profile in profiles.values() if "estimator" in profile.origin]
+    used = {str(origin.get("estimator_choice", origin["estimator"])) for origin in origins}
+    return used.pop() if len(used) == 1 else None
+
+
+def _recommended(profiles: Mapping[str, Profile]) -> str | None:
+    """Return the name of the recommended prediction, None without one or with several."""
+    names = [name for name, profile in profiles.items() if profile.origin.get("recommended")]
+    return names[0] if len(names) == 1 else None
 
 
 def _row(name: str, profile: Profile, reference: Profile) -> ComparisonRow:

@@ -92,7 +92,10 @@ class Comparison:
     n : int
         Number of positions of all profiles.
     estimator : str or None
-        Estimator of the mixing coefficients, if all predictions that know theirs share it.
+        Choice of estimator of the predictions (``auto``, or the text of one), if all that know
+        theirs share it.
+    recommended : str or None
+        The prediction that a rule recommends before any is compared, see `posbias.recommend`.
     sampling : mapping or None
         How the intervals were made, see `posbias.uncertainty.comparison.Uncertainty.as_dict`;
         None without intervals.
@@ -109,6 +112,7 @@ class Comparison:
     measured: ComparisonRow
     n: int
     estimator: str | None = None
+    recommended: str | None = None
     sampling: Mapping[str, Any] | None = None
     intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
     against_best: tuple[Paired, ...] = ()
@@ -216,14 +220,15 @@ class Comparison:
         Returns
         -------
         dict
-            ``n``, ``estimator``, ``measured`` and ``rows``. With intervals, each row also has
-            ``w1_low``, ``w1_high`` and so on for every figure (None where it is undefined),
-            ``intervals`` says how they were made, and ``against_best`` holds the paired
+            ``n``, ``estimator``, ``recommended``, ``measured`` and ``rows``. With intervals, each
+            row also has ``w1_low``, ``w1_high`` and so on for every figure (None where it is
+            undefined), ``intervals`` says how they were made, and ``against_best`` holds the paired
             comparisons with the closest prediction.
         """
         found = {
             "n": self.n,
             "estimator": self.estimator,
+            "recommended": self.recommended,
             "measured": self._as_dict(self.measured),
             "rows": self.to_rows(),
         }

@@ -132,7 +132,10 @@ def _comparison(document: Mapping[str, Any], where: str) -> Comparison:
     named = [("measured", document["measured"])]
     named += [(f"rows[{index}]", row) for index, row in enumerate(rows)]
     read = [_row(row, f"{where}, {name}", sampling is not None) for name, row in named]
-    found = Comparison(tuple(read[1:]), read[0], n, estimator)
+    recommended = document.get("recommended")
+    if not (recommended is None or isinstance(recommended, str)):
+        raise InputError(f"{where} has recommended {recommended!r}; a name or null is required")
+    found = Comparison(tuple(read[1:]), read[0], n, estimator, recommended)
     if sampling is None:
         return found
     return replace(

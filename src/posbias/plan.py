@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.errors import InputError
+from posbias.estimator import AUTO, ENERGY_ROLLOUT, PAPER, Estimator, checked_choice
 from posbias.kernels import Kernel
-from posbias.measurement import Measurement
+from posbias.measurement import KernelKind, Measurement
+from posbias.measurement.estimates import (
+    measured_rollout,
+    modelled_rollout,
+    sinks_moved,
+    why_not,
+)
+from posbias.measurement.estimator_arrays import mixing_array
+from posbias.recommend import recommend
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec
 
@@ -25,13 +34,15 @@ VARIANTS = (
     "residual+content",
     "residual+lag",
     "residual+measured",
+    "energy-rollout",
+    "paper",
     "fixed-half",
     "uniform",
 )
 """Every variant of a prediction, in the order of tables and plots."""
 
-DEFAULT_ESTIMATOR = "norm"
-"""Estimator of the mixing coefficients if none is named."""
+DEFAULT_ESTIMATOR = AUTO
+"""Estimator of the predictions of a measurement if none is named: the choice of a rule."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +59,18 @@ class Ingredients:
     has_sampled_kernels : bool
         Whether another draw of text would give other kernels: they hold measured attention,
         logits or content terms, not mask and position bias alone.
+    estimator : str or None
+        Text of the estimator, None where nothing is estimated.
+    sinks : callable or None
+        Tells what a treatment of sinks moved, see `posbias.measurement.estimates.sinks_moved`;
+        None where sinks are kept.
     """
 
     rollout: Callable[[], Rollout]
     mixing_windows: Array | None = None
     has_sampled_kernels: bool = False
+    estimator: str | None = None
+    sinks: Callable[[], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +89,8 @@ class Plan:
         Variants if none are named.
     origin : mapping
         Provenance of the source, JSON-serialisable.
+    recommended : str or None
+        The variant to look at first, None where no rule chose one.
     """
 
     n: int
@@ -78,6 +98,21 @@ class Plan:
     missing: Mapping[str, str]
     default: tuple[str, ...]
     origin: Mapping[str, Any] = field(default_factory=dict)
+    recommended: str | None = None
+
+    def origin_of(self, variant: str) -> dict[str, Any]:
+        """Return the provenance of one variant, JSON-serialisable.
+
+        Beside that of the source: ``variant``, ``n``, the ``estimator`` behind it, what was done
+        with ``sinks``, and ``recommended`` if it is.
+        """
+        found = {**self.origin, "variant": variant, "n": self.n}
+        part = self.ingredients.get(variant)
+        if part is not None and part.estimator is not None:
+            found["estimator"] = part.estimator
+        if part is not None and part.sinks is not None:
+            found["sinks"] = dict(part.sinks())
+        return {**found, "recommended": True} if variant == self.recommended else found
 
     def rollout(self, variant: str) -> Rollout:
         """Return the rollout of a supported variant other than ``uniform``."""
@@ -96,7 +131,7 @@ def plan_predictions(
     source: Measurement | Spec | Rollout,
     *,
     n: int | None = None,
-    estimator: str = DEFAULT_ESTIMATOR,
+    estimator: str | Estimator = DEFAULT_ESTIMATOR,
 ) -> Plan:
     """Return what a source can predict; no kernel is built before it is asked for.
 
@@ -106,21 +141,23 @@ def plan_predictions(
         Where kernels and mixing coefficients come from.
     n : int, optional
         Context length, by default that of the source.
-    estimator : str
-        Estimator of the mixing coefficients of a measurement.
+    estimator : str or Estimator
+        Of a measurement: ``auto``, or a text that `posbias.estimator.Estimator.parse` reads.
 
     Raises
     ------
     InputError
-        If `n` or `estimator` is out of range, or an estimator is named for what is no measurement.
+        If `n` or `estimator` is out of range, the measurement lacks what the estimator needs, or
+        an estimator is named for what is no measurement.
     """
     if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):
         raise InputError(f"n is {n!r}; a context of at least 2 positions is required")
+    choice = checked_choice(estimator)
     if isinstance(source, Measurement):
-        return _plan_measurement(source, source.n if n is None else int(n), estimator)
-    if estimator != DEFAULT_ESTIMATOR:
+        return _plan_measurement(source, source.n if n is None else int(n), choice)
+    if choice not in (AUTO, str(PAPER)):
         raise InputError(
-            f"estimator {estimator!r} was asked for, but the source is no measurement: its mixing "
+            f"estimator {choice!r} was asked for, but the source is no measurement: its mixing "
             "coefficients are given, not estimated"
         )
     if isinstance(source, Spec):
@@ -128,47 +165,89 @@ def plan_predictions(
     return _plan_rollout(source, source.n if n is None else int(n))
 
 
-def _plan_measurement(source: Measurement, n: int, estimator: str) -> Plan:
-    measured = source.schedule(estimator)
-    per_window = source.arrays[f"mixing.{estimator}.windows"]
-    if per_window.ndim == 3:  # a coefficient per token; the schedule is their mean
-        per_window = per_window.mean(axis=2)
-    layers = source.layers
+def _plan_measurement(source: Measurement, n: int, choice: str) -> Plan:
+    chosen = PAPER if choice == AUTO else Estimator.parse(choice)
+    lacking = why_not(source, chosen)
+    if lacking is not None:
+        raise InputError(f"estimator {str(chosen)!r} needs {lacking}")
+    advice = recommend(source).estimator if choice == AUTO else None
+    beside = ENERGY_ROLLOUT if advice is None or advice == PAPER else advice
     parts = {
-        "attention-only": Ingredients(
-            lambda: Rollout(source.kernels("position", n=n), MixingSchedule.constant(layers, 1.0))
-        ),
-        "residual": Ingredients(
-            lambda: Rollout(source.kernels("position", n=n), measured), per_window
-        ),
-        "residual+content": Ingredients(
-            lambda: Rollout(source.kernels("position+content", n=n), measured), per_window, True
-        ),
-        "residual+lag": Ingredients(
-            lambda: Rollout(source.kernels("lag", n=n), measured), per_window, True
-        ),
-        "residual+measured": Ingredients(
-            lambda: Rollout(source.kernels("attention", n=n), measured), per_window, True
-        ),
+        **_modelled_parts(source, n, chosen),
+        "residual+measured": _measured_part(source, n, chosen),
+        "paper": _measured_part(source, n, PAPER),
         "fixed-half": Ingredients(
-            lambda: Rollout(source.kernels("attention", n=n), MixingSchedule.constant(layers, 0.5)),
+            lambda: Rollout(
+                source.kernels("attention", n=n), MixingSchedule.constant(source.layers, 0.5)
+            ),
             has_sampled_kernels=True,
         ),
     }
     missing = {}
+    lacking = why_not(source, beside)
+    if lacking is None:
+        parts["energy-rollout"] = _measured_part(source, n, beside)
+    else:
+        missing["energy-rollout"] = lacking
     if n > source.n:
         reason = f"attention at {n} positions; it was measured at {source.n}"
-        missing = dict.fromkeys(("residual+measured", "fixed-half"), reason)
+        measured = ("residual+measured", "energy-rollout", "paper", "fixed-half")
+        missing.update({name: reason for name in measured if name in parts})
         missing["residual+lag"] = f"logits by lag at {n} positions; they end at {source.n}"
     if "logits.lag.sum" not in source.arrays:
         missing["residual+lag"] = "logits by lag, which were not recorded; measure again"
-    kept = {name: part for name, part in parts.items() if name not in missing}
-    hidden = set() if source.slopes() is None else {"residual+lag"}
-    default = [name for name in kept if name not in hidden]
-    origin = {**source.origin(), "estimator": estimator}
-    if source.has_summarised_kernels:
-        origin["kernels"] = "summarised by block and lag"
-    return Plan(n, kept, missing, (*default, "uniform"), origin)
+    kept = {name: parts[name] for name in VARIANTS if name in parts and name not in missing}
+    # One estimator beside that of the ladder: the recommended one, or else the paper's.
+    hidden = {"paper"} if chosen == PAPER else {"energy-rollout"}
+    hidden |= set() if choice == AUTO else {"energy-rollout"}
+    hidden |= set() if source.slopes() is None else {"residual+lag"}
+    favourite = "residual+measured" if advice in (None, PAPER) else "energy-rollout"
+    return Plan(
+        n,
+        kept,
+        missing,
+        (*(name for name in kept if name not in hidden), "uniform"),
+        {**source.origin(), "estimator": str(chosen), "estimator_choice": choice},
+        favourite if advice is not None and favourite in kept else None,
+    )
+
+
+def _modelled_parts(source: Measurement, n: int, chosen: Estimator) -> dict[str, Ingredients]:
+    """Return the variants whose kernels are a model of attention."""
+    per_window = _mixing_windows(source, chosen)
+    all_mixed = MixingSchedule.constant(source.layers, 1.0)
+
+    def build(kind: KernelKind) -> Callable[[], Rollout]:
+        return lambda: modelled_rollout(source, kind, chosen, n=n)
+
+    def without_residual() -> Rollout:
+        residual = modelled_rollout(source, "position", chosen, n=n)
+        return Rollout(residual.kernels, all_mixed, addition=chosen.addition)
+
+    return {
+        "attention-only": Ingredients(without_residual),
+        "residual": Ingredients(build("position"), per_window),
+        "residual+content": Ingredients(build("position+content"), per_window, True),
+        "residual+lag": Ingredients(build("lag"), per_window, True),
+    }
+
+
+def _measured_part(source: Measurement, n: int, chosen: Estimator) -> Ingredients:
+    """Return a variant of measured kernels."""
+    return Ingredients(
+        rollout=lambda: measured_rollout(source, chosen, n=n),
+        mixing_windows=_mixing_windows(source, chosen),
+        has_sampled_kernels=True,
+        estimator=str(chosen),
+        sinks=None if chosen.sinks == "keep" else lambda: sinks_moved(source, chosen, n=n),
+    )
+
+
+def _mixing_windows(source: Measurement, chosen: Estimator) -> Array:
+    """Return the coefficients per window, shape (D, T)."""
+    values: Array = source.arrays[mixing_array(chosen.mixing_name)]
+    # One coefficient per token: the schedule is their mean.
+    return values.mean(axis=2) if values.ndim == 3 else values
 
 
 def _plan_spec(source: Spec, n: int) -> Plan:
@@ -178,9 +257,10 @@ def _plan_spec(source: Spec, n: int) -> Plan:
         "residual+content": lambda: source.rollout(n),
         "fixed-half": lambda: source.with_mixing(0.5).rollout(n),
     }
+    measured = ("residual+measured", "energy-rollout", "paper")
     missing = {
         "residual+lag": "logits by lag; measure the model",
-        "residual+measured": "measured attention; measure the model",
+        **dict.fromkeys(measured, "measured attention; measure the model"),
     }
     if not source.has_content:
         missing["residual+content"] = "diagonal terms, per-key logits or sinks in its heads"
@@ -206,14 +286,16 @@ def _plan_rollout(source: Rollout, n: int) -> Plan:
     kernels: Sequence[Kernel] = source.kernels
     if n < source.n:
         kernels = [kernel.restrict(n) for kernel in kernels]
-    depth = source.depth
+    ones, halves = (MixingSchedule.constant(source.depth, share) for share in (1.0, 0.5))
+    added = source.addition
     rollouts: dict[str, Callable[[], Rollout]] = {
-        "attention-only": lambda: Rollout(kernels, MixingSchedule.constant(depth, 1.0)),
-        "residual": lambda: Rollout(kernels, source.schedule.restrict(n)),
-        "fixed-half": lambda: Rollout(kernels, MixingSchedule.constant(depth, 0.5)),
+        "attention-only": lambda: Rollout(kernels, ones, addition=added),
+        "residual": lambda: Rollout(kernels, source.schedule.restrict(n), addition=added),
+        "fixed-half": lambda: Rollout(kernels, halves, addition=added),
     }
     reason = "kernels that tell content and position apart; use a Measurement or a Spec"
-    missing = dict.fromkeys(("residual+content", "residual+lag", "residual+measured"), reason)
+    own = ("attention-only", "residual", "fixed-half", "uniform")
+    missing = dict.fromkeys([name for name in VARIANTS if name not in own], reason)
     default = "attention-only" if _is_attention_only(source.schedule) else "residual"
     return Plan(n, _given(rollouts), missing, (default,), {"source": "rollout", "sha256": None})
 

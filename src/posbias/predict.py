@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from posbias.errors import InputError, SpecError, shown
+from posbias.estimator import Estimator
 from posbias.measurement import Measurement
 from posbias.measurement.store import PROFILES_FILE, RUN_FOLDER, is_measurement
 from posbias.plan import DEFAULT_ESTIMATOR, VARIANTS, Plan, plan_predictions
@@ -40,7 +41,7 @@ def predict(
     variants: Sequence[str] | None = None,
     n: int | None = None,
     query: int = -1,
-    estimator: str | None = None,
+    estimator: str | Estimator | None = None,
 ) -> ProfileSet:
     """Predict influence profiles by attention rollout.
 
@@ -52,6 +53,8 @@ def predict(
     ``residual+content``  content-free plus d             measured, or that of the spec
     ``residual+lag``      measured mean logit by lag      measured
     ``residual+measured`` measured attention              measured
+    ``energy-rollout``    energies of weighted values     measured shares of energy
+    ``paper``             measured attention              measured, as in the paper
     ``fixed-half``        measured, or that of the spec   1/2: classic attention rollout
     ``uniform``           none: equal mass on positions 0..query
     ====================  ==============================  =================================
@@ -72,21 +75,28 @@ def predict(
         the length of the windows; other variants continue to any length, d and lambda being kept.
     query : int
         Output position whose influences are predicted, by default the last.
-    estimator : {"norm", "frobenius"}, optional
-        Estimator of the mixing coefficients of a measurement; by default that of the run, if
-        `source` is the output directory of one, else ``"norm"``.
+    estimator : str or Estimator, optional
+        How kernels and mixing are estimated from a measurement, see `posbias.estimator`. By
+        default that of the run, if `source` is the output directory of one, else ``auto``: the
+        variants from ``attention-only`` to ``residual+measured`` under the paper's estimator and,
+        if what it needs was recorded, ``energy-rollout`` beside them; `posbias.recommend` says
+        which of the two to look at. Any other estimator holds for all these variants, its kernel,
+        sinks and addition for ``residual+measured`` (and its addition for the kernels of the
+        others), and the paper's ``residual+measured`` is beside them as ``paper``.
 
     Returns
     -------
     ProfileSet
-        By variant. The origin of each profile has source, SHA-256, variant, estimator, n, query
-        and the version of posbias.
+        By variant. The origin of each profile has source, SHA-256, variant, n, query and the
+        version of posbias; of a measurement also ``estimator``, the one behind this profile,
+        ``estimator_choice``, what was asked for, ``recommended`` for the recommended one, and
+        ``sinks``, what a treatment of sinks moved.
 
     Raises
     ------
     InputError
-        If a variant is unknown, given twice or not supported by the source, or another argument
-        is out of range.
+        If a variant is unknown, given twice or not supported by the source, another argument is
+        out of range, or the measurement lacks what the estimator needs.
     ArtifactError, SpecError
         If a path cannot be read.
 
@@ -148,9 +158,9 @@ def _refuse_model(folder: Path) -> None:
 
 
 def recorded_estimator(path: str | PathLike[str] | None) -> str | None:
-    """Return the estimator that a run used, from the profiles in its output directory.
+    """Return the choice of estimator of a run, from the profiles in its output directory.
 
-    None if `path` is anything else.
+    ``auto`` or the text of an estimator; None if `path` is anything else.
 
     Raises
     ------
@@ -162,8 +172,11 @@ def recorded_estimator(path: str | PathLike[str] | None) -> str | None:
     file = Path(path) / PROFILES_FILE
     if not file.is_file():
         return None
-    found = [p.origin["estimator"] for p in read_profiles(file).values() if "estimator" in p.origin]
-    return str(found[0]) if found else None
+    for profile in read_profiles(file).values():
+        for key in ("estimator_choice", "estimator"):
+            if key in profile.origin:
+                return str(profile.origin[key])
+    return None
 
 
 def _load(source: Source) -> Measurement | Spec | Rollout:
@@ -207,11 +220,5 @@ def _profile(plan: Plan, name: str, query: int) -> Profile:
         profile = Profile(mass, quantity="uniform")
     else:
         profile = plan.rollout(name).profile(query)
-    origin = {
-        **plan.origin,
-        "variant": name,
-        "n": plan.n,
-        "query": query,
-        "posbias_version": __version__,
-    }
+    origin = {**plan.origin_of(name), "query": query, "posbias_version": __version__}
     return replace(profile, name=name, origin=origin)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from posbias.atomic import atomic_directory, check_parent, refuse_existing
 from posbias.compare import Comparison, compare
 from posbias.errors import InputError, OutputExistsError
+from posbias.estimator import Estimator, checked_choice, ladder
 from posbias.measurement import Measurement
 from posbias.measurement.store import (
     PROFILES_FILE,
@@ -98,7 +99,7 @@ def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
     *,
     out: str | Path,
     options: MeasureOptions | None = None,
-    estimator: str = "norm",
+    estimator: str | Estimator = DEFAULT_ESTIMATOR,
     overwrite: bool = False,
     progress: Progress | None = None,
     partial: PartialRun | None = None,
@@ -114,8 +115,8 @@ def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
         The output directory: the measurement, `RUN_FILES`.
     options : MeasureOptions, optional
         Of the measurement.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients that the predictions use.
+    estimator : str or Estimator
+        Of the predictions, see `posbias.predict.predict`.
     overwrite : bool
         Whether an output directory of an earlier run may be replaced.
     progress : callable, optional
@@ -140,6 +141,7 @@ def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
     """
     if not str(out):
         raise InputError("the name of the output is empty; a directory is required")
+    checked_choice(estimator)
     _refuse(Path(out), overwrite)
     if options is not None and not options.influence:
         raise InputError(
@@ -158,7 +160,7 @@ def run_measurement(
     measurement: Measurement,
     *,
     out: str | Path,
-    estimator: str = "norm",
+    estimator: str | Estimator = DEFAULT_ESTIMATOR,
     overwrite: bool = False,
 ) -> RunResult:
     """Do everything that `run` does after measuring.
@@ -169,8 +171,8 @@ def run_measurement(
         With measured influence.
     out : path
         The output directory.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients that the predictions use.
+    estimator : str or Estimator
+        Of the predictions, see `posbias.predict.predict`.
     overwrite : bool
         Whether an output directory of an earlier run may be replaced.
 
@@ -243,7 +245,7 @@ def _write(result: RunResult, figure: Figure, folder: Path) -> None:
     save_figure(figure, folder / "figure.svg")
 
 
-def _figure(result: RunResult, estimator: str) -> Figure:
+def _figure(result: RunResult, estimator: str | Estimator) -> Figure:
     from posbias.plot import measurement_figure
 
     measurement, manifest = result.measurement, result.measurement.manifest
@@ -252,10 +254,11 @@ def _figure(result: RunResult, estimator: str) -> Figure:
         f"{measurement.n} tokens"
     )
     profiles: dict[str, Profile] = dict(result.profiles)
+    mixing = ladder(estimator).mixing_name
     return measurement_figure(
         profiles,
-        measurement.mixing(estimator),
+        measurement.mixing(mixing),
         bands=result.comparison.bands(),
-        spread=measurement.mixing_std(estimator),
+        spread=measurement.mixing_std(mixing),
         title=title,
     )

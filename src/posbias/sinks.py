@@ -133,7 +133,7 @@ class Sinks:
 
 
 def detect_sinks(
-    attention: Iterable[ArrayLike],
+    attention: Iterable[Kernel],
     *,
     layer_windows: Sequence[int | None] | None = None,
     value_norms: ArrayLike | None = None,
@@ -149,9 +149,8 @@ def detect_sinks(
 
     Parameters
     ----------
-    attention : iterable of array_like, shape (n, n)
-        ``[query, key]`` of each layer, bottom first: causal, row-stochastic, the mean over heads
-        and windows.
+    attention : iterable of Kernel
+        The causal kernel of each layer, bottom first: the mean over heads and windows.
     layer_windows : sequence of int or None, optional
         Sliding window of each layer, None for full causal attention, which is the default.
     value_norms, stream_norms : array_like, shape (T, n), optional
@@ -164,25 +163,29 @@ def detect_sinks(
     Raises
     ------
     InputError
-        If shapes do not fit.
+        If shapes do not fit or a kernel is not causal.
 
     Notes
     -----
-    posbias. Cost O(T n^2), memory O(n^2). Sinks that stand at another position in every window (a
-    full stop, say) vanish in the mean over windows and are not found, and neither are sinks
-    outside the sequence (a learned logit), which a measurement records as
+    posbias. Cost per layer: one product with the kernel, and one per key that receives enough
+    attention to come into question, a few at most. Sinks that stand at another position in every
+    window (a full stop, say) vanish in the mean over windows and are not found, and neither are
+    sinks outside the sequence (a learned logit), which a measurement records as
     ``attention.null.windows``. Below about 64 positions four times the uniform share is much: weak
     sinks are not found there.
     """
     found: list[AttentionSink] = []
     layer = 0
-    for layer, matrix in enumerate(attention, start=1):
-        weights = _square(matrix)
+    for layer, kernel in enumerate(attention, start=1):
+        if not (isinstance(kernel, Kernel) and kernel.is_causal):
+            raise InputError(
+                f"the attention of layer {layer} is {kernel!r}; a causal Kernel is required"
+            )
         window = None if layer_windows is None else _entry(layer_windows, layer, "layer_windows")
-        received, uniform = _received(weights, window)
+        received, uniform = _received(kernel, window)
         is_sink = (received >= LEAST_ATTENTION) & (received >= LEAST_RATIO * uniform)
-        values = _norms(value_norms, layer, weights, "value_norms")
-        streams = _norms(stream_norms, layer, weights, "stream_norms")
+        values = _norms(value_norms, layer, kernel.n, "value_norms")
+        streams = _norms(stream_norms, layer, kernel.n, "stream_norms")
         found += [
             AttentionSink(
                 layer=layer,
@@ -338,22 +341,26 @@ class TreatedKernel(Kernel):
         return rows
 
 
-def _received(weights: Array, window: int | None) -> tuple[Array, Array]:
+def _received(kernel: Kernel, window: int | None) -> tuple[Array, Array]:
     """Return the mean attention to each key from distant queries, and that of uniform attention.
 
-    Both of shape (n,), zero for keys that too few distant queries see.
+    Both of shape (n,), zero for keys that too few distant queries see, and the first also for keys
+    that receive too little from all queries together.
     """
-    n = len(weights)
+    n = kernel.n
     reach = n if window is None else min(n, window)
     gap, least = max(1, reach // _GAP_SHARE), max(1, reach // _QUERY_SHARE)
-    lag = np.arange(n)[:, None] - np.arange(n)
-    counts = (lag >= gap) & (lag < reach)
-    seen = counts.sum(axis=0)
-    assessed = seen >= least
-    shares = 1.0 / np.minimum(np.arange(n) + 1, reach)
-    received, uniform = np.zeros(n), np.zeros(n)
-    np.divide((weights * counts).sum(axis=0), seen, out=received, where=assessed)
-    np.divide(shares @ counts, seen, out=uniform, where=assessed)
+    keys = np.arange(n)
+    first, last = np.minimum(keys + gap, n), np.minimum(keys + reach, n)
+    seen = last - first
+    shares = np.concatenate([[0.0], np.cumsum(1.0 / np.minimum(keys + 1, reach))])
+    uniform, received = np.zeros(n), np.zeros(n)
+    np.divide(shares[last] - shares[first], seen, out=uniform, where=seen >= least)
+    total = kernel.rmatvec(np.ones(n))
+    in_question = (seen >= least) & (total >= LEAST_ATTENTION * seen)
+    for key in np.flatnonzero(in_question).tolist():
+        queries = (keys >= first[key]) & (keys < last[key])
+        received[key] = kernel.rmatvec(queries / seen[key])[key]
     return received, uniform
 
 
@@ -365,24 +372,13 @@ def _relative(norms: Array | None, position: int, is_sink: NDArray[np.bool_]) ->
     return float(norms[position]) / median if median > 0.0 else None
 
 
-def _square(matrix: ArrayLike) -> Array:
-    weights = np.asarray(matrix, dtype=np.float64)
-    if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-        raise InputError(
-            f"the attention of a layer has shape {weights.shape}; (n, n) per layer is required"
-        )
-    return weights
-
-
-def _norms(given: ArrayLike | None, layer: int, weights: Array, name: str) -> Array | None:
+def _norms(given: ArrayLike | None, layer: int, n: int, name: str) -> Array | None:
     """Return the norms of one layer, shape (n,)."""
     if given is None:
         return None
     norms = np.asarray(_entry(given, layer, name), dtype=np.float64)
-    if norms.shape != (len(weights),):
-        raise InputError(
-            f"{name} of a layer has shape {norms.shape}; ({len(weights)},) is required"
-        )
+    if norms.shape != (n,):
+        raise InputError(f"{name} of a layer has shape {norms.shape}; ({n},) is required")
     return norms
 
 

@@ -113,7 +113,7 @@ def test_detection_against_loops(window: int | None, share: float, position: int
         lag = np.arange(64)[:, None] - np.arange(64)
         attention = np.where(lag < window, attention, 0.0)
         attention /= attention.sum(axis=1, keepdims=True)
-    found = detect_sinks(attention[None], layer_windows=[window])
+    found = detect_sinks([DenseKernel(attention)], layer_windows=[window])
     assert list(found.positions) == sinks_of_layer(attention, window)
 
 
@@ -123,22 +123,22 @@ def test_detection_in_random_attention_against_loops(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     attention = random_attention(rng, n) ** rng.uniform(0.5, 3.0)
     attention /= attention.sum(axis=1, keepdims=True)
-    assert list(detect_sinks(attention[None]).positions) == sinks_of_layer(attention)
+    assert list(detect_sinks([DenseKernel(attention)]).positions) == sinks_of_layer(attention)
 
 
 def test_a_sink_in_the_middle_is_found_and_one_near_the_end_is_not() -> None:
-    assert detect_sinks(with_sink(64, 0.4, 20)[None]).positions == (20,)
-    assert detect_sinks(with_sink(64, 0.4, 60)[None]).positions == ()
+    assert detect_sinks([DenseKernel(with_sink(64, 0.4, 20))]).positions == (20,)
+    assert detect_sinks([DenseKernel(with_sink(64, 0.4, 60))]).positions == ()
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.05, 0.5, 4.0])
 def test_local_attention_is_no_sink(slope: float) -> None:
     kernel = AttentionKernel.alibi(256, [slope], diagonal=2.0)
-    assert detect_sinks(kernel.toarray()[None]).found == ()
+    assert detect_sinks([kernel]).found == ()
 
 
 def test_norms_are_relative_to_the_median_of_other_keys() -> None:
-    attention = np.stack([with_sink(32, 0.6), with_sink(32, 0.0)])
+    attention = [DenseKernel(with_sink(32, share)) for share in (0.6, 0.0)]
     values, streams = np.ones((2, 32)), np.full((2, 32), 5.0)
     values[:, 0], streams[:, 0] = 0.25, 60.0
     found = detect_sinks(attention, value_norms=values, stream_norms=streams)
@@ -161,9 +161,11 @@ def test_no_sinks_are_said_so() -> None:
 
 
 def test_detection_refuses_shapes_that_do_not_fit() -> None:
-    one = np.eye(3)[None]
-    with pytest.raises(InputError, match=r"\(n, n\) per layer"):
-        detect_sinks(np.eye(3))
+    one = [DenseKernel(np.eye(3))]
+    with pytest.raises(InputError, match="attention of layer 1 is"):
+        detect_sinks(np.eye(3))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a causal Kernel"):
+        detect_sinks([DenseKernel(np.full((2, 2), 0.5))])
     with pytest.raises(InputError, match="2 layer windows do not fit 1"):
         detect_sinks(one, layer_windows=[None, 2])
     with pytest.raises(InputError, match="layer_windows has 0 layers"):

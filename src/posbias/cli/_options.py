@@ -22,7 +22,6 @@ __all__ = [
     "Csv",
     "Debug",
     "Estimator",
-    "EstimatorName",
     "Figure",
     "Json",
     "JsonCommand",
@@ -38,13 +37,6 @@ __all__ = [
 ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-class EstimatorName(StrEnum):
-    """Estimators of the mixing coefficient that a measurement holds."""
-
-    norm = "norm"
-    frobenius = "frobenius"
-
-
 class Variant(StrEnum):
     """Variants of a prediction, in the order in which they are shown."""
 
@@ -53,6 +45,8 @@ class Variant(StrEnum):
     residual_content = "residual+content"
     residual_lag = "residual+lag"
     residual_measured = "residual+measured"
+    energy_rollout = "energy-rollout"
+    paper = "paper"
     fixed_half = "fixed-half"
     uniform = "uniform"
 
@@ -165,21 +159,23 @@ Figure = Annotated[
     typer.Option("--figure", metavar="FILE", help="Draw a figure: .png, .svg or .pdf."),
 ]
 
+_ESTIMATOR_HELP = (
+    "How kernels and mixing are estimated from a measurement: auto (the paper's, and the one that "
+    "a rule recommends), paper, energy-rollout or frobenius, where need be with settings: mixing, "
+    "mlp, kernel, sinks, addition. Example: paper,sinks=identity."
+)
+
 Estimator = Annotated[
-    EstimatorName,
-    typer.Option(
-        "--estimator",
-        metavar="NAME",
-        help="Estimator of the mixing coefficients of a measurement: norm or frobenius.",
-    ),
+    str,
+    typer.Option("--estimator", metavar="NAME[,AXIS=VALUE,...]", help=_ESTIMATOR_HELP),
 ]
 
 SourceEstimator = Annotated[
-    EstimatorName | None,
+    str | None,
     typer.Option(
         "--estimator",
-        metavar="NAME",
-        help="Estimator of the mixing coefficients of a measurement: norm or frobenius.",
-        show_default="that of the run, else norm",
+        metavar="NAME[,AXIS=VALUE,...]",
+        help=_ESTIMATOR_HELP,
+        show_default="that of the run, else auto",
     ),
 ]

@@ -60,9 +60,10 @@ def load_rollout(
     n : int, optional
         Context length.
     estimator : str, optional
-        Estimator of the mixing coefficients of a measurement; that of the run, else norm, by
-        default.
+        Of a measurement: its mixing coefficients hold. By default that of the run, else the
+        paper's.
     """
+    from posbias.estimator import ladder
     from posbias.measurement import Measurement
     from posbias.predict import DEFAULT_ESTIMATOR, load_source, recorded_estimator
     from posbias.rollout import MixingSchedule, Rollout
@@ -74,6 +75,6 @@ def load_rollout(
     kernels = source.kernels("position+content", n=n)
     if mixing is None:
         used = estimator or recorded_estimator(path) or DEFAULT_ESTIMATOR
-        return Rollout(kernels, source.schedule(used))
+        return Rollout(kernels, source.schedule(ladder(used).mixing_name))
     description = parse_schedule(mixing)
     return Rollout(kernels, MixingSchedule.from_description(description, source.layers))

@@ -32,7 +32,7 @@ from posbias.cli._measuring import (
     influence_methods,
     progress_on_stderr,
 )
-from posbias.cli._options import Debug, Estimator, EstimatorName, Overwrite, Quiet
+from posbias.cli._options import Debug, Estimator, Overwrite, Quiet
 from posbias.cli._outputs import check_outputs, print_json, show_table
 from posbias.errors import InputError
 
@@ -78,7 +78,7 @@ def run(  # noqa: PLR0913  one parameter per option
     attention: Attention = None,
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
-    estimator: Estimator = EstimatorName.norm,
+    estimator: Estimator = "auto",
     json: AsJson = False,
     resume: Resume = False,
     save_every: SaveEvery = 32,
@@ -125,7 +125,7 @@ def run(  # noqa: PLR0913  one parameter per option
             request.read(),
             out=out,
             options=options,
-            estimator=estimator.value,
+            estimator=estimator,
             overwrite=overwrite,
             progress=progress,
             partial=partial,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -44,6 +44,8 @@ KernelKind = Literal[
     "centred-value-weighted-energy",
 ]
 """What `Measurement.kernels` can return; explained there."""
+
+_MOST_DENSE = 1024
 
 KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
 """Every kind of kernel."""
@@ -167,14 +169,16 @@ def lag_kernels(
 
 def sinks_of(arrays: Mapping[str, NDArray[Any]], layer_windows: tuple[int | None, ...]) -> Sinks:
     """Return the attention sinks that the arrays of a measurement show, with what norms it has."""
-    if "kernel.attention.sum" not in arrays:
-        raise InputError(
-            "sinks are single keys, and this measurement keeps its kernels summarised by block and "
-            "lag; measure with kernels='full'"
+    full = arrays.get("kernel.attention.sum")
+    layers: Iterable[Kernel]
+    if full is not None:
+        layers = (
+            DenseKernel(layer / layer.sum(axis=1, keepdims=True), copy=False) for layer in full
         )
-    layers = arrays["kernel.attention.sum"]
+    else:
+        layers = summary_kernels(arrays, arrays["mixing.norm.windows"].shape[2], layer_windows)
     return detect_sinks(
-        (layer / layer.sum(axis=1, keepdims=True) for layer in layers),
+        layers,
         layer_windows=layer_windows,
         value_norms=arrays.get("value.norm.sum"),
         stream_norms=arrays.get("stream.norm.sum"),

@@ -22,9 +22,6 @@ __all__ = ["relative_distance", "several_page"]
 
 _BINS = 256
 
-W1_NAMES = tuple(name for name in VARIANTS if name != "uniform")
-"""Predictions whose distances are tabulated."""
-
 Row = dict[str, Any]
 
 
@@ -37,8 +34,8 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
         At least two, of any lengths and depths.
     names : sequence of str
         Their directories as the reader would name them.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients of all predictions.
+    estimator : str
+        Of all predictions, see `posbias.predict.predict`.
     """
     found = [find(measurement, estimator) for measurement in measurements]
     titles = labels(measurements, names)
@@ -47,6 +44,7 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
         for kind in ("measured", *VARIANTS)
         if kind != "uniform" and any(kind in f.profiles for f in found)
     ]
+    names_w1 = [kind for kind in kinds if kind != "measured"]
     context = {
         "title": f"Position bias of {len(measurements)} measurements",
         "subtitle": "; ".join(titles),
@@ -54,7 +52,7 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
         "estimator": estimator,
         "kinds": kinds,
         "sentences": [_sentence(t, f) for t, f in zip(titles, found, strict=True)],
-        "w1_names": W1_NAMES,
+        "w1_names": names_w1,
         "methods": sorted(
             {
                 facts.method_sentence(m.influence_methods[0])
@@ -62,7 +60,7 @@ def several_page(measurements: Sequence[Measurement], names: Sequence[str], esti
                 if m.influence_methods
             }
         ),
-        "rows": [_row(*item) for item in zip(titles, measurements, found, strict=True)],
+        "rows": [_row(*item, names_w1) for item in zip(titles, measurements, found, strict=True)],
         "pairs": _pairs(titles, found),
         "details": [
             {
@@ -117,7 +115,7 @@ def _with_extent(text: str, extent: str) -> str:
     return f"{text[:-2]}; {extent})." if text.endswith(").") else f"{text[:-1]} ({extent})."
 
 
-def _row(title: str, measurement: Measurement, found: Findings) -> Row:
+def _row(title: str, measurement: Measurement, found: Findings, names_w1: Sequence[str]) -> Row:
     figures, distances = found.figures, found.distances
     ratios = (figures.start_ratio, figures.end_ratio)
     return {
@@ -136,7 +134,7 @@ def _row(title: str, measurement: Measurement, found: Findings) -> Row:
         ],
         "trough": percent(figures.trough / (measurement.n - 1)),
         "u_shaped": "yes" if figures.is_u_shaped else "no",
-        "w1": [_distance(distances.get(name)) for name in W1_NAMES],
+        "w1": [_distance(distances.get(name)) for name in names_w1],
     }
 
 

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from posbias.compare import Comparison, compare
 from posbias.kernels import Kernel
 from posbias.measurement import Measurement
+from posbias.plan import plan_predictions
 from posbias.predict import VARIANTS, predict
 from posbias.profile import ProfileSet
+from posbias.recommend import recommend
 from posbias.report import facts, tables
 from posbias.report.heatmaps import kernel_figures
 from posbias.report.page import Page
@@ -28,7 +30,6 @@ from posbias.report.wording import (
     trough_sentence,
 )
 from posbias.report.zones import ZoneFigures, zone_figures
-from posbias.rollout import MixingSchedule, Rollout
 from posbias.uncertainty import W1_TARGET, Interval, draw, sampling_units
 
 __all__ = ["Findings", "find", "single_page"]
@@ -36,7 +37,13 @@ __all__ = ["Findings", "find", "single_page"]
 Array = NDArray[np.float64]
 
 WITHOUT_INFLUENCE = "residual+measured"
-"""The prediction that stands for the model where no influence was measured."""
+"""The prediction that stands for the model where no influence was measured and none recommended."""
+
+THROUGH_DEPTH = (
+    *("attention-only", "residual+content", "residual+lag"),
+    *("residual+measured", "energy-rollout"),
+)
+"""Predictions that are followed through the layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +95,8 @@ def find(measurement: Measurement, estimator: str) -> Findings:
     """Predict all variants of a measurement and compare them with what it measured."""
     predicted = predict(measurement, estimator=estimator)
     if not measurement.influence_methods:
-        names = sorted(predicted, key=lambda name: name != WITHOUT_INFLUENCE)
+        leading = _recommended(predicted) or WITHOUT_INFLUENCE
+        names = sorted(predicted, key=lambda name: name != leading)
         profiles = ProfileSet({name: predicted[name] for name in names})
         return Findings(profiles, zone_figures(profiles[names[0]].mass))
     measured = measurement.influence()
@@ -115,8 +123,8 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
         With or without measured influence.
     source : str
         Its directory as the reader would name it.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients of all predictions.
+    estimator : str
+        Of all predictions, see `posbias.predict.predict`.
     """
     found = find(measurement, estimator)
     attention = measurement.kernels("attention")
@@ -154,22 +162,17 @@ def _data(
 ) -> dict[str, Any]:
     position = measurement.kernels("position")
     content = measurement.kernels("position+content")
-    schedule = measurement.schedule(estimator)
-    rollouts = {
-        "attention-only": Rollout(position, MixingSchedule.constant(measurement.layers, 1.0)),
-        "residual+content": Rollout(content, schedule),
-        "residual+measured": Rollout(attention, schedule),
-    }
+    plan = plan_predictions(measurement, estimator=estimator)
+    followed = [name for name in THROUGH_DEPTH if name in found.profiles]
     kinds = {"measured": attention, "position+content": content, "position": position}
     if "residual+lag" in found.profiles:
         kinds["lag"] = measurement.kernels("lag")
-        rollouts["residual+lag"] = Rollout(kinds["lag"], schedule)
     return {
         "kind": "single",
         "profiles": profile_panels(found.profiles, found.resampled),
         "mixing": mixing_series(measurement),
         "kernels": kernel_figures(kinds),
-        "depth": depth_series(rollouts),
+        "depth": depth_series({name: plan.rollout(name) for name in followed}),
     }
 
 
@@ -184,13 +187,31 @@ def _sentences(measurement: Measurement, found: Findings) -> dict[str, Any]:
             f"Position 0 holds the start token, no word of the text; it has {percent(float(mass))} "
             "of the influence, counted with the first 10 %."
         )
+    more += _advice(measurement, found)
     more += _explanations(found, has_bias=measurement.slopes() is not None)
     if not found.is_measured:
         more.append(
             "Influence was not measured; these figures describe the prediction "
-            f"{WITHOUT_INFLUENCE}."
+            f"{next(iter(found.profiles))}."
         )
     return {"lead": lead, "more": more}
+
+
+def _advice(measurement: Measurement, found: Findings) -> list[str]:
+    """Say which keys are sinks, and which prediction was recommended before any was compared."""
+    start = bool(measurement.manifest["windows"]["first_token_is_bos"])
+    said = [f"Attention {line}." for line in measurement.sinks().lines(start_token=start)]
+    recommended = _recommended(found.profiles)
+    if recommended is not None:
+        reasons = "; ".join(recommend(measurement).reasons)
+        said.append(f"The recommended prediction is {recommended}: {reasons}.")
+    return said
+
+
+def _recommended(profiles: ProfileSet) -> str | None:
+    """Return the prediction that the rule recommends."""
+    names = [name for name, profile in profiles.items() if profile.origin.get("recommended")]
+    return names[0] if names else None
 
 
 def _explanations(found: Findings, *, has_bias: bool) -> list[str]:

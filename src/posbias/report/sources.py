@@ -36,7 +36,7 @@ def open_source(path: str | PathLike[str]) -> Measurement:
 
 
 def common_estimator(paths: Sequence[Path]) -> str:
-    """Return the estimator that the runs among the directories used; norm if there is no run.
+    """Return the choice of estimator of the runs among the directories; auto without a run.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def common_estimator(paths: Sequence[Path]) -> str:
     used = {path: name for path, name in recorded.items() if name is not None}
     if len(set(used.values())) > 1:
         raise InputError(
-            f"the runs used different estimators of the mixing coefficients "
+            f"the runs used different estimators "
             f"({', '.join(f'{name} in {path}' for path, name in used.items())}); choose one with "
             "--estimator"
         )

@@ -31,6 +31,8 @@ VARIANT_MEANINGS: Mapping[str, str] = {
     "residual+content": "the same plus the mean content term of each head",
     "residual+lag": "the same with the measured mean logit by lag, in place of the content term",
     "residual+measured": "measured attention and measured residual path",
+    "energy-rollout": "measured values and attention, layers adding energies, sinks as identity",
+    "paper": "measured attention and residual path as the paper estimates them",
     "fixed-half": "measured attention, half of it mixed in: classic attention rollout",
     "uniform": "every position alike",
 }
@@ -100,7 +102,9 @@ def _meaning(name: str, comparison: Comparison | None) -> str:
     meaning = VARIANT_MEANINGS.get(name, "what the model does, by another measure")
     pairs = () if comparison is None else comparison.against_best
     if any(p.first == name and p.verdict == "not distinguished" for p in pairs):
-        return f"{meaning}; not distinguished from the closest"
+        meaning = f"{meaning}; not distinguished from the closest"
+    if comparison is not None and comparison.recommended == name:
+        meaning = f"{meaning}; recommended"
     return meaning
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from posbias.estimator import ladder
 from posbias.kernels import Kernel
 from posbias.measurement import Measurement
 from posbias.rollout import Rollout
@@ -92,8 +93,8 @@ def verdicts(measurement: Measurement, attention: list[Kernel], estimator: str) 
         With at least two positions.
     attention : list of Kernel
         Its measured kernels.
-    estimator : {"norm", "frobenius"}
-        Estimator of the mixing coefficients.
+    estimator : str
+        Choice of estimator, whose mixing coefficients hold (`posbias.estimator.ladder`).
 
     Returns
     -------
@@ -102,7 +103,7 @@ def verdicts(measurement: Measurement, attention: list[Kernel], estimator: str) 
     """
     length = min(measurement.n, theory_length(measurement.n, measurement.layers))
     structured = measurement.kernels("position+content", n=length)
-    schedule = measurement.schedule(estimator)
+    schedule = measurement.schedule(ladder(estimator).mixing_name)
     rollout = Rollout(structured, schedule)
     finite = finite_depth(rollout)
     first = tuple(float(value) for value in schedule.values)

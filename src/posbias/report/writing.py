@@ -9,6 +9,7 @@ from pathlib import Path
 
 from posbias.atomic import atomic_write_text, refuse_existing
 from posbias.errors import InputError
+from posbias.estimator import AUTO, checked_choice
 from posbias.measurement import Measurement
 from posbias.measurement.store import REPORT_FILE
 from posbias.report.page import render
@@ -36,9 +37,9 @@ def write_report(
         Directories of measurements or of runs.
     out : path, optional
         The file; by default that of `default_path`.
-    estimator : {"norm", "frobenius"}, optional
-        Estimator of the mixing coefficients of all predictions; by default the one that the runs
-        among the sources used, else ``"norm"``.
+    estimator : str, optional
+        Of all predictions, see `posbias.predict.predict`; by default the one that the runs among
+        the sources used, else ``"auto"``.
     overwrite : bool
         Whether an existing file may be replaced.
 
@@ -81,14 +82,14 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str | None = None) -
         raise InputError(f"a measurement is given twice among {', '.join(map(str, paths))}")
     measurements: list[Measurement] = [open_source(p) for p in paths]
     names = [str(p) for p in paths]
-    estimator = estimator or common_estimator(paths)
+    estimator = checked_choice(estimator or common_estimator(paths))
     page = (
         single_page(measurements[0], names[0], estimator)
         if len(measurements) == 1
         else several_page(measurements, names, estimator)
     )
     words = ["posbias", "report", *names]
-    words += [] if estimator == "norm" else ["--estimator", estimator]
+    words += [] if estimator == AUTO else ["--estimator", estimator]
     return render(page, command=shlex.join(words))
 
 

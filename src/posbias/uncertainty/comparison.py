@@ -318,7 +318,8 @@ class _Own:
 
     def _plan(self, profile: Profile, variant: str, query: int) -> Plan | None:
         """Return the plan that predicts exactly this profile from the measurement, if any does."""
-        estimator = str(profile.origin.get("estimator", DEFAULT_ESTIMATOR))
+        origin = profile.origin
+        estimator = str(origin.get("estimator_choice", origin.get("estimator", DEFAULT_ESTIMATOR)))
         if estimator not in self._plans:
             try:
                 self._plans[estimator] = plan_predictions(self._measurement, estimator=estimator)

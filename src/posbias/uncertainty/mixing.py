@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posbias.estimator import Estimator, ladder
 from posbias.measurement import Measurement
 from posbias.plan import DEFAULT_ESTIMATOR, plan_predictions
 from posbias.uncertainty.draws import draw
@@ -12,16 +13,19 @@ __all__ = ["mixing_intervals"]
 
 
 def mixing_intervals(
-    measurement: Measurement, estimator: str = DEFAULT_ESTIMATOR
+    measurement: Measurement, estimator: str | Estimator = DEFAULT_ESTIMATOR
 ) -> list[Interval]:
     """Return lambda of each layer with its interval over sampling units, bottom layer first.
+
+    That of the variants between ``residual`` and ``residual+measured`` (`posbias.estimator.ladder`)
+    under a choice of estimator.
 
     Raises
     ------
     InputError
         If the estimator is unknown. Cost O(B D T).
     """
-    means = measurement.mixing(estimator)
+    means = measurement.mixing(ladder(estimator).mixing_name)
     draws = draw(sampling_units(measurement))
     if draws is None:
         return [Interval(float(value)) for value in means]

@@ -43,11 +43,11 @@ def resampled_rollouts(rollout: Rollout, mixing: Array, query: int = -1) -> Arra
     deviations of the coefficients.
     """
     if is_exact(rollout, mixing.shape[0]):
-        return _unrolled(rollout, mixing, query)
+        return rollout.influence_of(_unrolled(rollout, mixing, query))
     center, slopes = _slopes(rollout, query)
     changes = (mixing - rollout.schedule.values) @ slopes
     profiles = center * np.exp(changes)
-    return np.asarray(profiles / profiles.sum(axis=1, keepdims=True))
+    return rollout.influence_of(np.asarray(profiles / profiles.sum(axis=1, keepdims=True)))
 
 
 def _unrolled(rollout: Rollout, mixing: Array, query: int) -> Array:

@@ -7,6 +7,8 @@ const VARIANT_LOOKS = {
   "residual+content": "residual-content",
   "residual+lag": "residual-lag",
   "residual+measured": "residual-measured",
+  "energy-rollout": "energy-rollout",
+  paper: "paper",
   "fixed-half": "fixed-half",
   uniform: "uniform",
 };
