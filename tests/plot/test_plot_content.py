@@ -52,7 +52,7 @@ def test_figure_has_one_map_per_number() -> None:
     expected = {
         "content term d, logits": D,
         "separation, in spreads": fit.separation,
-        "share of variance explained": fit.explained,
+        "variance explained": fit.explained,
         "spread on the diagonal, logits": diagonal,
         "spread below it, logits": lower,
     }

@@ -11,6 +11,7 @@ import typer
 from posbias.cli._options import Command, Debug, JsonCommand
 from posbias.cli.compare import compare
 from posbias.cli.depth import depth
+from posbias.cli.figure import figure
 from posbias.cli.forces import forces
 from posbias.cli.inspect import inspect as inspect_command
 from posbias.cli.measure import measure
@@ -44,6 +45,7 @@ _add(measure)
 _add(merge)
 for _command in (predict, compare, forces, depth):
     _add(_command, JsonCommand)
+_add(figure)
 _add(report)
 
 

@@ -121,8 +121,8 @@ def _note_left_out(source: Measurement | Spec, profiles: ProfileSet) -> None:
 
 
 def _most_complete(profiles: ProfileSet) -> str:
-    """Return the variant that takes most of what is known into account, the baselines last."""
-    ranked = [v.value for v in Variant if v not in (Variant.fixed_half, Variant.uniform)]
+    """Return the variant with the residual path that takes most of what is known into account."""
+    ranked = [v.value for v in Variant if v.value.startswith("residual")]
     return max(profiles, key=lambda name: ranked.index(name) if name in ranked else -1)
 
 

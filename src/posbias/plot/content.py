@@ -22,6 +22,7 @@ from posbias.plot.style import (
 __all__ = ["content_figure", "plot_heads"]
 
 _DIVERGING = "PuOr_r"
+_STACKED_BELOW = 5.0
 
 
 def plot_heads(
@@ -99,7 +100,7 @@ def content_figure(
     title : str
         Set above everything, e.g. model and text.
     width : float
-        Width in inches.
+        Width in inches; two maps stand side by side below 5 inches, three above.
 
     Returns
     -------
@@ -108,21 +109,23 @@ def content_figure(
         below it.
     """
     layers = np.shape(d)[0]
-    figure = new_figure(width, 2.0 * min(max(1.6, 0.5 + 0.12 * layers), 4.5))
+    rows, columns = (2, 3) if width >= _STACKED_BELOW else (3, 2)
+    figure = new_figure(width, rows * min(max(1.6, 0.5 + 0.12 * layers), 4.5))
     with plot_style():
-        axes = figure.subplots(2, 3)
+        panels = np.ravel(figure.subplots(rows, columns))
         if title:
             figure.suptitle(title, fontsize=8.5, x=0.01, ha="left")
-    top, bottom = axes
-    plot_heads(d, top[0], label="content term d, logits", around_zero=True)
-    plot_heads(fit.separation, top[1], label="separation, in spreads", around_zero=True)
     most = float(fit.explained.max()) or 1.0
-    plot_heads(fit.explained, top[2], label="share of variance explained", limits=(0.0, most))
     widest = float(max(fit.diagonal_std.max(), fit.lower_std.max())) or 1.0
-    for ax, spread, name in (
-        (bottom[0], fit.diagonal_std, "spread on the diagonal, logits"),
-        (bottom[1], fit.lower_std, "spread below it, logits"),
-    ):
-        plot_heads(spread, ax, label=name, limits=(0.0, widest))
-    bottom[2].set_axis_off()
+    plot_heads(d, panels[0], label="content term d, logits", around_zero=True)
+    plot_heads(fit.separation, panels[1], label="separation, in spreads", around_zero=True)
+    plot_heads(fit.explained, panels[2], label="variance explained", limits=(0.0, most))
+    spreads = {"spread on the diagonal": fit.diagonal_std, "spread below it": fit.lower_std}
+    for ax, (name, spread) in zip(panels[3:], spreads.items(), strict=False):
+        plot_heads(spread, ax, label=f"{name}, logits", limits=(0.0, widest))
+    panels[-1].set_axis_off()
+    if columns == 2:  # titles of whole panels do not fit into half a column
+        for ax in panels[:-1]:
+            with plot_style():
+                ax.set_title(ax.get_title(loc="left").partition(",")[0], fontsize=7.0)
     return figure

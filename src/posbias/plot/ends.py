@@ -73,7 +73,7 @@ def profiles_figure(
     figure = _three_panels(draw, cuts, title, width)
     left, middle, right = figure.axes
     left.set_xticks([0, end - 1])
-    middle.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, prune="both"))
+    middle.xaxis.set_major_locator(MaxNLocator(nbins=4 if width >= 5.0 else 3, integer=True))
     right.set_xticks([n - end, n - 1])
     return figure
 

@@ -31,16 +31,25 @@ from posbias.plot.style import (
     ramp,
 )
 
-__all__ = ["LARGEST_LAG_KERNEL", "kernels_figure", "mean_by_lag", "plot_kernel", "plot_lags"]
+__all__ = [
+    "LARGEST_LAG_KERNEL",
+    "MOST_NAMED_LINES",
+    "kernels_figure",
+    "mean_by_lag",
+    "plot_kernel",
+    "plot_lags",
+]
 
 Array = NDArray[np.float64]
 
 LARGEST_LAG_KERNEL = 16_384
 """Largest n for which attention by lag is computed: it visits every pair of positions."""
 
+MOST_NAMED_LINES = 8
+"""More lines by lag get a colour bar in place of names."""
+
 _MOST_BLOCKS = 128
 _MOST_MAPS = 12
-_MOST_NAMED_LINES = 8
 _DECADES = 4.0
 _BINS_PER_DECADE = 20
 _FAINT = "#DADADA"
@@ -176,7 +185,7 @@ def plot_lags(kernels: Sequence[Kernel], ax: Axes | None = None, *, legend: bool
     is_new = ax is None
     ax = axes_or_new(ax)
     looks = ramp([group.label for group in groups])
-    few = len(groups) <= _MOST_NAMED_LINES
+    few = len(groups) <= MOST_NAMED_LINES
     n = kernels[0].n
     edges = _lag_edges(n)
     with plot_style():
@@ -191,7 +200,8 @@ def plot_lags(kernels: Sequence[Kernel], ax: Axes | None = None, *, legend: bool
         ax.axhline(1.0 / n, color=INK, linewidth=0.6, linestyle=(0, (1, 1.8)), label="1 / n")
         ax.set_xscale("symlog", linthresh=1.0, linscale=0.5)
         ax.set_xlim(-0.2, 1.1 * max(n - 1, 1))
-        ax.set_xticks([0, *(10**k for k in range(9) if 10**k < n)])
+        ticks = [0, *(10**k for k in range(9) if 10**k < n)]
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         ax.set_yscale("log")
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, 1e-3 / n), high)

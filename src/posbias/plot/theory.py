@@ -31,7 +31,7 @@ FORCE_STYLES: Mapping[str, LineStyle] = {
     "depth": LineStyle("#D55E00", (0, (5, 1.6)), 1.3, "without depth (top layer alone)"),
     "residual": LineStyle("#0072B2", (0, (5, 1.4, 1, 1.4)), 1.3, "without residual path"),
     "position": LineStyle("#E69F00", (0, (9, 1.6)), 1.3, "without position encoding"),
-    "content": LineStyle("#009E73", (0, (2, 1.2)), 1.3, "without content"),
+    "content": LineStyle("#1FB88A", (0, (2, 1.6)), 1.1, "without content", 3.2),
 }
 """Style of the profile from which a force is removed, the same in every figure."""
 
@@ -63,7 +63,8 @@ def plot_forces(report: ForcesReport, ax: Axes | None = None, *, legend: bool = 
     for effect in report.effects:
         if effect.removed is not None:
             profiles[effect.name] = effect.removed.profile
-    complete = LineStyle(INK, "-", 1.6, "all forces", 5.0)
+    # Wide and behind: without a force that does little the profile is nearly the same.
+    complete = LineStyle(INK, "-", 2.6, "all forces", 2.5)
     is_new = ax is None
     ax = axes_or_new(ax)
     with plot_style():
