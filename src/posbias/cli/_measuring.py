@@ -32,6 +32,8 @@ __all__ = [
     "DtypeName",
     "Field",
     "Influence",
+    "KernelDetail",
+    "Kernels",
     "Length",
     "MaxDocuments",
     "ModelRequest",
@@ -65,6 +67,13 @@ class AttentionName(StrEnum):
 
     eager = "eager"
     sdpa = "sdpa"
+
+
+class KernelDetail(StrEnum):
+    """How measured attention is kept."""
+
+    full = "full"
+    summary = "summary"
 
 
 class InfluenceName(StrEnum):
@@ -154,6 +163,15 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
 ]
 
+Kernels = Annotated[
+    KernelDetail,
+    typer.Option(
+        "--kernels",
+        metavar="DETAIL",
+        help="Keep measured attention in full (8 T n^2 bytes) or as a summary by blocks of "
+        "positions and nearest lags, for long windows: full or summary.",
+    ),
+]
 Pack = Annotated[
     bool,
     typer.Option(

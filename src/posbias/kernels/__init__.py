@@ -23,6 +23,7 @@ from posbias.kernels.positions import (
     RopeSum,
     T5Buckets,
 )
+from posbias.kernels.summary import SummaryKernel
 
 __all__ = [
     "ALiBi",
@@ -46,6 +47,7 @@ __all__ = [
     "RopeSum",
     "Sink",
     "SlidingWindow",
+    "SummaryKernel",
     "T5Buckets",
     "Vector",
     "WindowSink",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.measure.kernel_sums import FullKernels, KernelSums, SummaryKernels
 from posbias.measure.row_sums import ROW_SUMS, add_row_sums
 from posbias.models.checks import overflow_advice
 from posbias.models.preflight import CheckedModel
@@ -35,14 +36,22 @@ class Accumulator:
         D and n.
     device : torch.device
         Where the sums live.
+    kernels : {"full", "summary"}
+        How measured attention is kept.
 
     Notes
     -----
-    Memory is ``8 T n^2`` bytes for the kernels plus ``8 D T (n + 10 H)``.
+    Memory is ``8 T n^2`` bytes for full kernels plus ``8 D T (n + 10 H)``.
     """
 
     def __init__(
-        self, checked: CheckedModel, *, windows: int, length: int, device: torch.device
+        self,
+        checked: CheckedModel,
+        *,
+        windows: int,
+        length: int,
+        device: torch.device,
+        kernels: str = "full",
     ) -> None:
         layers, heads = checked.sizes.layers, checked.sizes.heads
         self._scheme = checked.scheme
@@ -52,7 +61,8 @@ class Accumulator:
         per_head = (windows, layers, heads)
         self._mixing = self._zeros(windows, layers, length)
         self._frobenius = self._zeros(windows, layers)
-        self._kernel = self._zeros(layers, length, length)
+        kind = SummaryKernels if kernels == "summary" else FullKernels
+        self._kernels: KernelSums = kind(layers, length, device=device)
         self._sums = {name: self._zeros(*per_head) for name in _SUMS}
         self._lag_sum = self._zeros(layers, heads, length)
         self._lag_count = _lag_counts(checked.scheme.windows, length) * windows
@@ -103,7 +113,7 @@ class Accumulator:
         return {
             "mixing": self._mixing,
             "frobenius": self._frobenius,
-            "kernel": self._kernel,
+            **self._kernels.state(),
             "lag": self._lag_sum,
             **self._sums,
         }
@@ -116,13 +126,10 @@ class Accumulator:
         InstrumentationError
             If attention reached the future.
         """
-        # Layer by layer, as a triangle is a copy.
-        if any(bool(torch.triu(layer, 1).any()) for layer in self._kernel):
-            raise InstrumentationError("attention to later positions was measured")
         arrays: dict[str, Tensor] = {
             "mixing.norm.windows": self._mixing,
             "mixing.frobenius.windows": self._frobenius,
-            "kernel.attention.sum": self._kernel,
+            **self._kernels.arrays(),
             **self._content(),
             "attention.diagonal.windows": self._sums["p_diagonal"] / self._n,
             "attention.first.windows": self._sums["p_first"] / (self._n - 1),
@@ -181,14 +188,13 @@ class Accumulator:
     def _add_rows(self, rows: AttentionRows, bias: Tensor | None) -> None:
         """Add probabilities, and logits without position bias, window by window."""
         layer, sliding = rows.layer, self._scheme.windows[rows.layer]
-        target = self._kernel[layer, rows.start : rows.stop, : rows.logits.shape[-1]]
         by_lag = self._zeros(rows.logits.shape[1], self._n).to(rows.logits.device)
         for index in range(len(rows.logits)):
             part = add_row_sums(rows, index, bias, by_lag, window=sliding)
             mean = part.mean
             if self._scheme.sinks is not None:
                 mean = mean / mean.sum(-1, keepdim=True)
-            target.add_(mean.to(self._device))
+            self._kernels.add(layer, rows.start, mean)
             for name, values in zip(ROW_SUMS, part.sums.to(self._device), strict=True):
                 self._sums[name][self._span.start + index, layer] += values
         self._lag_sum[layer] += by_lag.to(self._device)

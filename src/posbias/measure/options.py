@@ -8,10 +8,13 @@ from typing import Any
 
 from posbias.errors import InputError
 
-__all__ = ["INFLUENCE_METHODS", "MeasureOptions"]
+__all__ = ["INFLUENCE_METHODS", "KERNEL_DETAILS", "MeasureOptions"]
 
 INFLUENCE_METHODS = ("gradient", "gradient-input", "integrated-gradients", "occlusion")
 """Methods of the measured influence, see docs/methods/influence.md."""
+
+KERNEL_DETAILS = ("full", "summary")
+"""How measured attention is kept."""
 
 NO_INFLUENCE = "none"
 
@@ -47,6 +50,9 @@ class MeasureOptions:
     threads : int, optional
         Threads of torch during the measurement. By default one for models of fewer than 20
         million parameters, whose products are too small to share, else what torch is set to.
+    kernels : {"full", "summary"}
+        Whether measured attention is kept in full, ``8 T n^2`` bytes, or summarised by blocks of
+        positions and nearest lags, which needs no n x n array.
     part : tuple of int, optional
         ``(k, m)``, the k-th of m parts of the windows, from 1: whole batches in the order of the
         text. The measurements of all parts merge to that of the whole.
@@ -73,6 +79,7 @@ class MeasureOptions:
     integration_steps: int = 32
     checkpoint: bool = False
     threads: int | None = None
+    kernels: str = "full"
     part: tuple[int, int] | None = None
     pack: bool = False
     revision: str | None = None
@@ -90,6 +97,10 @@ class MeasureOptions:
                 raise InputError(
                     f"{name} is {value!r}; a whole number of at least {least} is required"
                 )
+        if self.kernels not in KERNEL_DETAILS:
+            raise InputError(
+                f"kernels is {self.kernels!r}; {' or '.join(KERNEL_DETAILS)} is required"
+            )
         if self.part is not None:
             _check_part(self.part)
         # The class is frozen: after this line the value is a tuple of checked names.

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from posbias.errors import InputError
+from posbias.kernels.summary import NEAREST_LAGS, block_edges
 from posbias.measure.influence import GRADIENT_METHODS
 from posbias.measure.options import MeasureOptions
 from posbias.models.positions import Sizes
 from posbias.models.preflight import CheckedModel
 from posbias.models.state import forward_logits
-from posbias.models.tap import BLOCK_ROWS
+from posbias.models.tap import BLOCK_ENTRIES, BLOCK_ROWS, LEAST_ROWS
 
 __all__ = [
     "LONG_RUN",
@@ -30,6 +31,8 @@ __all__ = [
 
 LONG_RUN = 30.0
 """Seconds from which the estimate of a run is reported."""
+
+_LESS = "keep summaries of the kernels only (kernels='summary', --kernels summary), "
 
 _TIMED_FROM = 16  # Windows from which one forward pass more does not matter.
 
@@ -59,7 +62,9 @@ class Need:
 
 
 def needed_bytes(sizes: Sizes, options: MeasureOptions) -> Need:
-    """Return what a run needs at least: ``8 T n^2`` for the kernels, rows per window, one block.
+    """Return what a run needs at least: the kernels, rows per window, one block.
+
+    Kernels take ``8 T n^2`` bytes in full, ``8 T B (B + 64)`` summarised in B blocks.
 
     Parameters
     ----------
@@ -71,9 +76,11 @@ def needed_bytes(sizes: Sizes, options: MeasureOptions) -> Need:
     T, H = sizes.layers, sizes.heads
     D, n = options.windows, options.length
     rows = D * T * (n + 9 * H) + D * n * len(options.influence) + T * H * n
-    block = H * min(BLOCK_ROWS, n) * n
+    block_rows = min(n, max(min(BLOCK_ROWS, BLOCK_ENTRIES // (H * n)), LEAST_ROWS))
+    block = H * block_rows * n
     # Logits and probabilities of a batch in single precision, two copies of one window in double.
-    return Need(sums=8 * (T * n**2 + rows), capture=8 * block * options.batch_size + 2 * 8 * block)
+    capture = 8 * block * options.batch_size + 2 * 8 * block
+    return Need(sums=_kernel_bytes(sizes, options) + 8 * rows, capture=capture)
 
 
 def check_memory(sizes: Sizes, options: MeasureOptions, device: torch.device) -> Need:
@@ -88,9 +95,9 @@ def check_memory(sizes: Sizes, options: MeasureOptions, device: torch.device) ->
     if free is not None and need.total > free:
         raise InputError(
             f"windows of {options.length} tokens need {_size(need.total)} beside the model, of "
-            f"which {_size(8 * sizes.layers * options.length**2)} are the kernels of "
-            f"{sizes.layers} layers; {device} has {_size(free)} free. Measure shorter windows or "
-            "use a machine with more memory"
+            f"which {_size(_kernel_bytes(sizes, options))} are the kernels of "
+            f"{sizes.layers} layers; {device} has {_size(free)} free. Measure shorter windows, "
+            f"{_LESS if options.kernels == 'full' else ''}or use a machine with more memory"
         )
     return need
 
@@ -129,6 +136,13 @@ def describe_need(need: Need, seconds: float | None, options: MeasureOptions) ->
         f"{options.windows} windows of {options.length} tokens: {duration}"
         f"{_size(need.total)} beside the model and its activations"
     )
+
+
+def _kernel_bytes(sizes: Sizes, options: MeasureOptions) -> int:
+    if options.kernels == "full":
+        return 8 * sizes.layers * options.length**2
+    blocks = block_edges(options.length).size - 1
+    return 8 * sizes.layers * blocks * (blocks + NEAREST_LAGS)
 
 
 def _passes(options: MeasureOptions) -> float:

@@ -135,7 +135,13 @@ class _Run:
         """Measure all windows, one batch after another, and return the arrays."""
         count, length = self._ids.shape
         self._estimate(checked)
-        accumulator = Accumulator(checked, windows=count, length=length, device=self._ids.device)
+        accumulator = Accumulator(
+            checked,
+            windows=count,
+            length=length,
+            device=self._ids.device,
+            kernels=self._options.kernels,
+        )
         state = RunState(accumulator, windows=count, batch_size=self._batch_size)
 
         def batch(span: slice) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from posbias.kernels.summary import NEAREST_LAGS, block_edges
+
 __all__ = ["ArraySpec", "Dimensions"]
 
 Merge = Literal["windows", "sum", "same"]
@@ -21,8 +23,12 @@ class Dimensions:
     positions: int
 
     def shape(self, letters: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the shape for a tuple of the letters D, T, H and n."""
+        """Return the shape for a tuple of the letters D, T, H, n, B and L.
+
+        B and L are the blocks and nearest lags of a summarised kernel over n positions.
+        """
         sizes = {"D": self.windows, "T": self.layers, "H": self.heads, "n": self.positions}
+        sizes |= {"B": block_edges(self.positions).size - 1, "L": NEAREST_LAGS}
         return tuple(sizes[letter] for letter in letters)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posbias.errors import ArtifactError
+from posbias.kernels.summary import NEAREST_LAGS, block_edges, pair_counts
 from posbias.measurement.schema import (
     ARRAYS,
     ROW_TOLERANCE,
@@ -22,6 +23,9 @@ from posbias.measurement.schema import (
 __all__ = ["check_array", "check_layout", "check_names", "check_pairs", "readonly"]
 
 Array = NDArray[Any]
+
+KERNEL = "kernel.attention.sum"
+SUMMARY = frozenset({"summary.near.sum", "summary.far.sum"})
 
 
 def check_names(names: Iterable[str], manifest: Mapping[str, Any]) -> None:
@@ -42,6 +46,13 @@ def check_names(names: Iterable[str], manifest: Mapping[str, Any]) -> None:
             "array position.slopes is there, but model.position_scheme.type is "
             f"{manifest['model']['position_scheme']['type']!r}; slopes belong to alibi only"
         )
+    if present & SUMMARY:
+        required = (required - {KERNEL}) | SUMMARY
+        if KERNEL in present:
+            raise ArtifactError(
+                f"arrays {KERNEL} and {min(present & SUMMARY)} are both there; kernels are kept in "
+                "full or summarised, not both"
+            )
     if present & {"logits.lag.sum", "logits.lag.count"}:
         required |= {"logits.lag.sum", "logits.lag.count"}
     missing = sorted(required - present)
@@ -75,6 +86,8 @@ def check_array(name: str, array: Array, dims: Dimensions, layer_windows: list[i
     check_layout(name, array.dtype.name, array.shape, dims)
     spec = _spec(name)
     _check_range(name, array, spec)
+    if name in SUMMARY:
+        _check_hidden(name, array, dims.positions, layer_windows)
     if name.startswith("kernel."):
         for t, layer in enumerate(array):
             _check_kernel(name, layer, dims.windows, t=t, window=layer_windows[t])
@@ -85,8 +98,13 @@ def check_array(name: str, array: Array, dims: Dimensions, layer_windows: list[i
         )
 
 
-def check_pairs(arrays: Mapping[str, Array]) -> None:
-    """Check what relates two arrays: lag sums must be zero where no pair was counted."""
+def check_pairs(arrays: Mapping[str, Array], dims: Dimensions) -> None:
+    """Check what relates two arrays.
+
+    Lag sums must be zero where no pair was counted; the rows of summarised kernels sum to one.
+    """
+    if arrays.keys() >= SUMMARY:
+        _check_summary(arrays, dims)
     if "logits.lag.sum" not in arrays:
         return
     empty = arrays["logits.lag.count"] == 0
@@ -94,6 +112,29 @@ def check_pairs(arrays: Mapping[str, Array]) -> None:
     if bad.size:
         raise ArtifactError(
             f"array logits.lag.sum is not zero at {_place(bad[0])}, but no pair was counted there"
+        )
+
+
+def _check_hidden(name: str, array: Array, n: int, layer_windows: Sequence[int | None]) -> None:
+    """Check that a summary has no attention where its mask shows no pair."""
+    for t, window in enumerate(layer_windows):
+        far, near = pair_counts(block_edges(n), lags=NEAREST_LAGS, window=window)
+        bad = np.argwhere((array[t] > 0.0) & ((near if "near" in name else far) == 0.0))
+        if bad.size:
+            raise ArtifactError(
+                f"{name} is {array[t][tuple(bad[0])]:g} at layer {t}, {_place(bad[0])}, where no "
+                "query sees a key"
+            )
+
+
+def _check_summary(arrays: Mapping[str, Array], dims: Dimensions) -> None:
+    sums = arrays["summary.near.sum"].sum(axis=2) + arrays["summary.far.sum"].sum(axis=2)
+    means = sums / (dims.windows * np.diff(block_edges(dims.positions)))
+    t, block = np.unravel_index(np.abs(means - 1.0).argmax(), means.shape)
+    if abs(means[t, block] - 1.0) > ROW_TOLERANCE:
+        raise ArtifactError(
+            f"the summarised kernel of layer {t}: rows of block {block} sum to "
+            f"{means[t, block]:.6g} per query and window; 1 within {ROW_TOLERANCE:g} is required"
         )
 
 

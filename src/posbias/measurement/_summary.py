@@ -22,6 +22,7 @@ def summarise(measurement: Measurement) -> str:
     start = "start token + text" if windows["first_token_is_bos"] else "text only"
     widths = sorted({w for w in model["layer_windows"] if w is not None})
     mask = f"sliding windows of {', '.join(map(str, widths))}" if widths else "full causal mask"
+    kernels = "summarised by block and lag" if measurement.has_summarised_kernels else "in full"
     lines = [
         f"model      {model['id']} ({model['architecture']}, {model['parameters']:,} parameters, "
         f"{model['dtype']})",
@@ -32,6 +33,7 @@ def summarise(measurement: Measurement) -> str:
         f"windows    {measurement.windows} of {measurement.n} tokens ({start})",
         f"mixing     {_range(measurement.mixing())} per layer",
         f"content    {_range(measurement.content())} logits per layer and head",
+        f"kernels    {kernels}",
         f"influence  {', '.join(measurement.influence_methods) or 'not measured'}",
         f"preflight  {_checks(manifest['preflight'])}",
         f"written    {manifest['created']} by posbias {manifest['posbias_version']}",

@@ -23,6 +23,7 @@ from posbias.measurement._kernels import (
     content_free_kernels,
     lag_kernels,
     sinks_of,
+    summary_kernels,
 )
 from posbias.measurement._manifest import check_manifest, plain_copy
 from posbias.measurement._mixing import mixing_values, over_layers, why_absent
@@ -73,7 +74,7 @@ class Measurement:
                     f"array {name} is a {type(array).__name__}; a NumPy array is required"
                 )
             check_array(name, array, dimensions, plain["model"]["layer_windows"])
-        check_pairs(arrays)
+        check_pairs(arrays, dimensions)
         held = {name: readonly(arrays[name]) for name in in_order(arrays)}
         self._set(plain, MappingProxyType(held), dimensions)
 
@@ -164,6 +165,11 @@ class Measurement:
     def layer_windows(self) -> tuple[int | None, ...]:
         """Sliding window of each layer, None for full causal attention."""
         return tuple(self._manifest["model"]["layer_windows"])
+
+    @property
+    def has_summarised_kernels(self) -> bool:
+        """Whether measured attention was kept by block and lag only, not in full."""
+        return "summary.near.sum" in self._arrays
 
     @property
     def influence_methods(self) -> tuple[str, ...]:
@@ -264,8 +270,10 @@ class Measurement:
         kind : str
             ``attention``: the measured attention, mean over heads and windows. Rows are divided
             by their own sums, which differ from D by rounding only (checked within
-            `ROW_TOLERANCE`). ``attention-energy``, ``value-weighted``,
-            ``centred-value-weighted`` and the latter two with ``-energy``: the kernels of
+            `ROW_TOLERANCE`). If kernels were kept summarised (`has_summarised_kernels`) they are
+            `posbias.kernels.SummaryKernel`, means over blocks of positions and by lag.
+            ``attention-energy``, ``value-weighted``, ``centred-value-weighted`` and the latter
+            two with ``-energy``: the kernels of
             `posbias.measurement.estimator_arrays`, where they were recorded. ``position``: what
             the architecture alone does, from the mask and the ALiBi slopes of the model; uniform
             over the visible keys for other schemes. ``position+content``: the same with the
@@ -284,6 +292,8 @@ class Measurement:
         length = self.n if n is None else n
         if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
             raise InputError(f"n is {n!r}; a number of positions of at least 1 is required")
+        if kind == "attention" and self.has_summarised_kernels:
+            return summary_kernels(self._arrays, length, self.layer_windows)
         if kind in MEASURED_KERNELS:
             return attention_kernels(self._optional(MEASURED_KERNELS[kind]), length)
         if kind not in KERNEL_KINDS:
@@ -337,7 +347,9 @@ class Measurement:
 
     def origin(self) -> dict[str, Any]:
         """Return where results computed from this measurement come from, JSON-serialisable."""
+        kernels = {"kernels": "summarised"} if self.has_summarised_kernels else {}
         return {
+            **kernels,
             "source": None if self._path is None else str(self._path),
             "sha256": self._sha256,
             "model": self._manifest["model"]["id"],

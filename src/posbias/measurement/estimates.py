@@ -21,7 +21,9 @@ __all__ = ["measured_rollout", "modelled_rollout", "sinks_moved", "why_not"]
 
 def why_not(measurement: Measurement, estimator: Estimator) -> str | None:
     """Return which array an estimator needs and the measurement lacks, and why; None if none."""
-    needed = (mixing_array(estimator.mixing_name), MEASURED_KERNELS[estimator.kernel_kind])
+    needed = [mixing_array(estimator.mixing_name)]
+    if not (estimator.kernel_kind == "attention" and measurement.has_summarised_kernels):
+        needed.append(MEASURED_KERNELS[estimator.kernel_kind])
     for name in needed:
         if name not in measurement.arrays:
             return f"{name}; {why_absent(name, measurement.manifest.get('run', {}))}"

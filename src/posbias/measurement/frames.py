@@ -147,8 +147,10 @@ TABLES: Mapping[str, Callable[[Measurement], Columns]] = {
 
 
 def _dimensions(letters: tuple[str, ...]) -> tuple[str, ...]:
-    names = {"D": "window", "T": "layer", "H": "head", "n": "position"}
+    names = {"D": "window", "T": "layer", "H": "head", "n": "position", "B": "block", "L": "lag"}
     dimensions = [names[letter] for letter in letters]
     if dimensions.count("position") == 2:
         dimensions[-1] = "key"
+    if dimensions.count("block") == 2:
+        dimensions[-1] = "key block"
     return tuple(dimensions)

@@ -83,8 +83,8 @@ ARRAYS: Mapping[str, ArraySpec] = {
     "summary.near.sum": ArraySpec(
         ("T", "B", "L"),
         "probability, summed over queries and windows",
-        "attention, mean over heads, of the queries of a block to each of the nearest lags, the own "
-        "key first; with summary.far.sum in place of kernel.attention.sum",
+        "attention, mean over heads, of the queries of a block to each of the nearest lags, the "
+        "own key first; with summary.far.sum in place of kernel.attention.sum",
         low=0.0,
         merge="sum",
         required=False,
