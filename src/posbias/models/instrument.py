@@ -12,9 +12,9 @@ from torch.utils.hooks import RemovableHandle
 
 from posbias.errors import InstrumentationError
 from posbias.models.sites import LayerSites, ModelSites, first_tensor
-from posbias.models.tap import BLOCK_ROWS, AttentionRows, AttentionTap
+from posbias.models.tap import BLOCK_ROWS, AttentionRows, AttentionTap, ValueRows
 
-__all__ = ["Observer", "instrumented"]
+__all__ = ["BranchObserver", "Observer", "instrumented"]
 
 
 class Observer(Protocol):
@@ -30,6 +30,25 @@ class Observer(Protocol):
         """Receive a block of attention rows."""
 
 
+class BranchObserver(Protocol):
+    """What receives more of the branches of a layer, in this order, under ``no_grad``.
+
+    x, then the values, then a and what the block returns; nothing of it is to be kept.
+    """
+
+    def on_stream(self, layer: int, stream: Tensor) -> None:
+        """Receive x of a layer, shape (B, n, C)."""
+
+    def on_values(self, rows: ValueRows) -> None:
+        """Receive a block of attention rows with the values that they weight."""
+
+    def on_update(self, layer: int, update: Tensor) -> None:
+        """Receive a of a layer as it is added to x, shape (B, n, C)."""
+
+    def on_output(self, layer: int, output: Tensor) -> None:
+        """Receive what the block returns, shape (B, n, C)."""
+
+
 @contextmanager
 def instrumented(
     sites: ModelSites,
@@ -38,6 +57,7 @@ def instrumented(
     zero_queries: bool = False,
     check_values: bool = False,
     block_rows: int = BLOCK_ROWS,
+    branches: BranchObserver | None = None,
 ) -> Iterator[AttentionTap]:
     """Watch one forward pass that runs inside the context.
 
@@ -56,8 +76,9 @@ def instrumented(
         zero_queries=zero_queries,
         check_values=check_values,
         block_rows=block_rows,
+        receive_values=None if branches is None else branches.on_values,
     )
-    watch = _Watch(sites, observer, tap)
+    watch = _Watch(sites, observer, tap, branches)
     handles: list[RemovableHandle] = []
     try:
         for layer in range(len(sites.layers)):
@@ -73,9 +94,16 @@ def instrumented(
 class _Watch:
     """The hooks of one forward pass and how often each layer was seen."""
 
-    def __init__(self, sites: ModelSites, observer: Observer, tap: AttentionTap) -> None:
+    def __init__(
+        self,
+        sites: ModelSites,
+        observer: Observer,
+        tap: AttentionTap,
+        branches: BranchObserver | None,
+    ) -> None:
         self._sites = sites
         self._observer = observer
+        self._branches = branches
         self._tap = tap
         self._streams = [0] * len(sites.layers)
         self._updates = [0] * len(sites.layers)
@@ -100,6 +128,11 @@ class _Watch:
         def on_update(module: nn.Module, args: Any, output: Any) -> None:
             self._see_update(layer, site, first_tensor(output))
 
+        def on_output(module: nn.Module, args: Any, output: Any) -> None:
+            self._see_output(layer, first_tensor(output))
+
+        if self._branches is not None:
+            handles.append(site.block.register_forward_hook(on_output))
         if site.stream is None:
             handles.append(site.block.register_forward_pre_hook(on_input, with_kwargs=True))
         else:
@@ -111,15 +144,24 @@ class _Watch:
     @torch.no_grad()
     def _see_stream(self, layer: int, site: LayerSites, stream: Tensor | None) -> None:
         self._streams[layer] += 1
-        self._observer.on_stream(layer, _required(stream, layer, "residual stream"))
+        tensor = _required(stream, layer, "residual stream")
+        self._observer.on_stream(layer, tensor)
+        if self._branches is not None:
+            self._branches.on_stream(layer, tensor)
 
     @torch.no_grad()
     def _see_update(self, layer: int, site: LayerSites, update: Tensor | None) -> None:
         self._updates[layer] += 1
         tensor = _required(update, layer, "attention update")
-        self._observer.on_update(
-            layer, tensor if site.multiplier == 1.0 else tensor * site.multiplier
-        )
+        tensor = tensor if site.multiplier == 1.0 else tensor * site.multiplier
+        self._observer.on_update(layer, tensor)
+        if self._branches is not None:
+            self._branches.on_update(layer, tensor)
+
+    @torch.no_grad()
+    def _see_output(self, layer: int, output: Tensor | None) -> None:
+        if self._branches is not None:
+            self._branches.on_output(layer, _required(output, layer, "output of the block"))
 
     def verify(self) -> None:
         """Check that each layer was seen exactly once in every respect."""
