@@ -22,6 +22,7 @@ from posbias.measurement.store import (
 )
 from posbias.predict import DEFAULT_ESTIMATOR, predict
 from posbias.profile import Profile, ProfileSet
+from posbias.recommend import recommend
 from posbias.uncertainty import Interval, mixing_intervals
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ class RunResult:
     directory: Path
 
     def as_dict(self) -> dict[str, Any]:
-        """Return model, text, comparison, mixing and files as JSON-serialisable values."""
+        """Return everything but the arrays as JSON-serialisable values.
+
+        That is model, text, comparison, attention sinks, recommended estimator with reasons,
+        mixing and files.
+        """
         manifest = self.measurement.manifest
         return {
             "model": manifest["model"]["id"],
@@ -81,6 +86,8 @@ class RunResult:
             "windows": manifest["windows"]["count"],
             "length": manifest["windows"]["length"],
             **self.comparison.as_dict(),
+            "sinks": self.measurement.sinks().as_dict(),
+            "recommendation": recommend(self.measurement).as_dict(),
             "mixing": [
                 {"layer": t, "value": found.value, "low": found.low, "high": found.high}
                 for t, found in enumerate(self._mixing(), start=1)
@@ -88,6 +95,16 @@ class RunResult:
             "directory": str(self.directory),
             "files": [MEASUREMENT, *RUN_FILES],
         }
+
+    def advice(self) -> list[str]:
+        """Return sinks, what treating them moved, and the recommended estimator, in words."""
+        found = recommend(self.measurement)
+        start = bool(self.measurement.manifest["windows"]["first_token_is_bos"])
+        return [
+            *self.measurement.sinks().lines(start_token=start),
+            *(line for name, p in self.profiles.items() for line in _moved(name, p)),
+            f"recommended estimator: {found.estimator}, as {'; '.join(found.reasons)}",
+        ]
 
     def _mixing(self) -> list[Interval]:
         return mixing_intervals(self.measurement, self.comparison.estimator or DEFAULT_ESTIMATOR)
@@ -204,6 +221,15 @@ def is_run_directory(path: Path) -> bool:
     return path.is_dir() and not _foreign_files(path)
 
 
+def _moved(name: str, profile: Profile) -> list[str]:
+    """Say how much of the kernels a treatment of sinks moved or dropped, if there were any."""
+    treated = profile.origin.get("sinks", {})
+    if not treated.get("positions"):
+        return []
+    done = {"identity": "moved to the diagonal", "drop": "dropped"}[treated["treatment"]]
+    return [f"{name}: {100.0 * treated['mass']:.0f} % of its kernels was on sinks and is {done}"]
+
+
 def _foreign_files(path: Path) -> list[str]:
     """Return the names in the output directory of a run that posbias did not write."""
     inner, report = path / MEASUREMENT, path / REPORT_FILE
@@ -255,10 +281,13 @@ def _figure(result: RunResult, estimator: str | Estimator) -> Figure:
     )
     profiles: dict[str, Profile] = dict(result.profiles)
     mixing = ladder(estimator).mixing_name
+    recommended = result.comparison.recommended
+    labels = {} if recommended is None else {recommended: f"{recommended} (recommended)"}
     return measurement_figure(
         profiles,
         measurement.mixing(mixing),
         bands=result.comparison.bands(),
         spread=measurement.mixing_std(mixing),
+        labels=labels,
         title=title,
     )

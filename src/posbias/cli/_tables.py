@@ -39,6 +39,7 @@ _LAYOUTS: tuple[Mapping[str, bool], ...] = (
 )
 """Figures of a comparison, and whether their intervals are shown: the widest that fits is taken."""
 
+_RECOMMENDED = "*"
 _ALIKE = "~"
 _WIDEST_NAME = 20
 
@@ -53,9 +54,9 @@ _HIGHEST_SHARE = 16.0
 def comparison_table(comparison: Comparison, *, title: str = "") -> Table:
     """Return the table of a comparison: the measured profile, then one row per prediction.
 
-    The smallest W1 is set in bold; a mark follows the names of predictions that a paired bootstrap
-    does not tell apart from it. Where the terminal is narrow, intervals and then columns are left
-    out, and named below; digits never are.
+    The smallest W1 is set in bold; marks follow the name of the recommended prediction and those
+    of predictions that a paired bootstrap does not tell apart from the closest. Where the terminal
+    is narrow, intervals and then columns are left out, and named below; digits never are.
     """
     available = console_of("stdout").width
     for layout in _LAYOUTS:
@@ -79,7 +80,9 @@ def _comparison_cells(
     for row in (comparison.measured, *comparison.rows):
         is_measured = row is comparison.measured
         name = "measured" if is_measured else shown_name(row.variant)
-        cells = [f"{name} {_ALIKE}" if row.variant in alike else name]
+        marks = _RECOMMENDED if row.variant == comparison.recommended else ""
+        marks += _ALIKE if row.variant in alike else ""
+        cells = [f"{name} {marks}" if marks and not is_measured else name]
         for figure, has_interval in layout.items():
             digits = _DIGITS[figure]
             if is_measured and figure in _DISTANCES:
@@ -95,6 +98,8 @@ def _comparison_cells(
 def _interval_notes(comparison: Comparison) -> list[str]:
     """Return what the intervals rest on, what they do not tell apart, and how to narrow them."""
     notes = [f"Intervals: {comparison.basis}."]
+    if comparison.recommended is not None:
+        notes.insert(0, f"{_RECOMMENDED} recommended by a rule that does not look at distances.")
     if comparison.sampling is None:
         return notes
     best = comparison.best.variant

@@ -77,15 +77,16 @@ def predict(  # noqa: PLR0913  one parameter per option
     from posbias.profile_files import write_csv, write_json
 
     opened = _source(source, mixing)
+    choice = estimator or recorded_estimator(source)
     profiles = predict_profiles(
         opened,
         variants=None if variant is None else [v.value for v in variant],
         n=length,
         query=query,
-        estimator=estimator or recorded_estimator(source),
+        estimator=choice,
     )
     if variant is None:
-        _note_left_out(opened, profiles)
+        _note_left_out(opened, profiles, choice)
     if csv is not None:
         write_csv(profiles, csv, overwrite=overwrite)
     if json is not None:
@@ -103,15 +104,15 @@ def predict(  # noqa: PLR0913  one parameter per option
         write_figure(plot_profiles(profiles), figure, overwrite=overwrite)
 
 
-def _note_left_out(source: Measurement | Spec, profiles: ProfileSet) -> None:
+def _note_left_out(source: Measurement | Spec, profiles: ProfileSet, estimator: str | None) -> None:
     """Say on standard error which variants end at the length that was measured."""
     from posbias.measurement import Measurement
+    from posbias.plan import DEFAULT_ESTIMATOR, plan_predictions
 
     if not isinstance(source, Measurement) or profiles.n <= source.n:
         return
-    measured = ["residual+measured", "fixed-half"]
-    measured += ["residual+lag"] if source.slopes() is None else []
-    left_out = [name for name in measured if name not in profiles]
+    plan = plan_predictions(source, estimator=estimator or DEFAULT_ESTIMATOR)
+    left_out = [name for name in plan.default if name not in profiles]
     print(
         f"posbias: note: {profiles.n} positions are more than the {source.n} that were measured: "
         f"{', '.join(left_out)} need measured attention and are left out; whether the model takes "
@@ -121,7 +122,10 @@ def _note_left_out(source: Measurement | Spec, profiles: ProfileSet) -> None:
 
 
 def _most_complete(profiles: ProfileSet) -> str:
-    """Return the variant with the residual path that takes most of what is known into account."""
+    """Return the recommended variant, or the one that takes most of what is known into account."""
+    recommended = [name for name, profile in profiles.items() if profile.origin.get("recommended")]
+    if recommended:
+        return recommended[0]
     ranked = [v.value for v in Variant if v.value.startswith("residual")]
     return max(profiles, key=lambda name: ranked.index(name) if name in ranked else -1)
 

@@ -89,7 +89,8 @@ def run(  # noqa: PLR0913  one parameter per option
     """Measure a model on a text, predict its influence profile, compare the two, and draw.
 
     Writes a directory with the measurement, the profiles and the comparison (CSV and JSON) and a
-    figure (PNG and SVG); prints the comparison.
+    figure (PNG and SVG); prints the comparison, the attention sinks found, and why one prediction
+    is recommended.
     """
     del debug
     check_outputs(out, overwrite=overwrite)
@@ -140,8 +141,10 @@ def run(  # noqa: PLR0913  one parameter per option
     summary = result.as_dict()
     title = "{model} on {text}, {windows} windows of {length} tokens".format(**summary)
     show_table(comparison_table(result.comparison, title=title))
-    best = result.comparison.best.variant
+    for line in result.advice():
+        print(line)
+    shown = result.comparison.recommended or result.comparison.best.variant
     show_profiles(
-        {"measured": result.profiles["measured"], shown_name(best): result.profiles[best]}
+        {"measured": result.profiles["measured"], shown_name(shown): result.profiles[shown]}
     )
     print(f"Written to {out}: {', '.join(summary['files'])}")

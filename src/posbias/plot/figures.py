@@ -25,6 +25,7 @@ def measurement_figure(
     bands: Bands | None = None,
     windows: ArrayLike | None = None,
     spread: ArrayLike | None = None,
+    labels: Mapping[str, str] | None = None,
     title: str = "",
     width: float = PAGE_WIDTH,
 ) -> Figure:
@@ -42,6 +43,8 @@ def measurement_figure(
         Raw influence per window, for the band (see `plot_profiles`).
     spread : array_like, shape (T,), optional
         Standard deviation of the mixing coefficients.
+    labels : mapping of str to str, optional
+        Names of profiles for the legend.
     title : str
         Set above the profiles, e.g. the model and the number of windows.
     width : float
@@ -63,7 +66,7 @@ def measurement_figure(
         right = figure.add_subplot(grid[1])
         if title:
             left.set_title(title)
-    plot_profiles(profiles, left, bands=bands, windows=windows, legend=False)
+    plot_profiles(profiles, left, bands=bands, windows=windows, labels=labels, legend=False)
     plot_mixing(mixing, right, spread=spread)
     legend_below(figure, left)
     return figure
