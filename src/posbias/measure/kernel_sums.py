@@ -20,7 +20,10 @@ class KernelSums(Protocol):
     """What keeps the attention of all layers."""
 
     def add(self, layer: int, start: int, mean: Tensor) -> None:
-        """Add the mean over heads, shape (r, k), of the queries from `start` on."""
+        """Add the mean over heads, shape (r, k), of the queries from `start` on.
+
+        The memory of `mean` may be written to.
+        """
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums themselves by name."""
@@ -89,9 +92,9 @@ class SummaryKernels:
         )
 
     def add(self, layer: int, start: int, mean: Tensor) -> None:
-        """Add the mean over heads, shape (r, k), of the queries from `start` on."""
-        mean = mean.to(self._far.device, torch.float64, copy=True)
-        if bool(torch.triu(mean, start + 1).any()):
+        """Add the mean over heads, shape (r, k), of the queries from `start` on; it is used up."""
+        mean = mean.to(self._far.device, torch.float64)
+        if bool(torch.triu(mean[:, start:], 1).any()):
             raise InstrumentationError(_FUTURE)
         rows, keys = mean.shape
         queries = torch.arange(start, start + rows, device=mean.device)
@@ -102,9 +105,13 @@ class SummaryKernels:
         blocks, columns = self._block[queries], self._block[:keys]
         self._near[layer].index_add_(0, blocks, mean.gather(1, place) * is_there)
         mean.scatter_(1, place, 0.0)
-        for block in sorted(set(blocks.tolist())):
-            total = mean[blocks == block].sum(0)
+        first = start
+        while first < start + rows:
+            block = int(self._block[first])
+            last = min(self._edges[block + 1], start + rows)
+            total = mean[first - start : last - start].sum(0)
             self._far[layer, block].index_add_(0, columns, total)
+            first = last
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums themselves by name."""
