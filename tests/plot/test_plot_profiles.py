@@ -167,6 +167,7 @@ def test_comparison_figure_names_the_distances(profiles: dict[str, Profile]) -> 
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert texts[0] == "measured"
     assert texts[1] == "attention-only  W1 0.2500"
+    assert texts[3] == "fixed 1/2  W1 0.2500"
     assert np.array_equal(figure.axes[0].lines[0].get_ydata(), measured.mass)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from posbias.errors import InputError
 from posbias.plot._axes import legend_below
 from posbias.plot.profiles import Bands, plot_cumulative, plot_mixing, plot_profiles
-from posbias.plot.style import PAGE_WIDTH, new_figure, plot_style
+from posbias.plot.style import PAGE_WIDTH, line_styles, new_figure, plot_style
 from posbias.profile import Profile
 
 __all__ = ["comparison_figure", "measurement_figure"]
@@ -121,7 +121,8 @@ def comparison_figure(
         figure = new_figure(width, 5.2)
         grid = figure.add_gridspec(2, 1, height_ratios=(1.2, 1.0))
     profiles = {"measured": measured, **predicted}
-    labels = {name: f"{name}  W1 {distances[name]:.4f}" for name in predicted}
+    styles = line_styles(list(predicted))
+    labels = {name: f"{styles[name].label or name}  W1 {distances[name]:.4f}" for name in predicted}
     with plot_style():
         left = figure.add_subplot(grid[0])
         right = figure.add_subplot(grid[1])
