@@ -25,6 +25,8 @@ __all__ = [
 Mixing = Literal["norm", "frobenius", "centred", "energy", "centred-energy", "jacobian"]
 KernelWeight = Literal["attention", "value-weighted", "centred-value-weighted"]
 SinkTreatment = Literal["keep", "identity", "drop"]
+"""What becomes of attention to a sink, see `Estimator`."""
+
 
 AUTO = "auto"
 """The choice that leaves the estimator to the rule of `posbias.recommend`."""
