@@ -54,7 +54,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         for row in rows
     )
     return (
-        '<table style="border-collapse:collapse;margin:0.5em 0;background:transparent">'
+        '<table style="border-collapse:collapse;margin:0.5em 0;background:transparent;'
+        'color:inherit;font-size:inherit;white-space:nowrap">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
 
