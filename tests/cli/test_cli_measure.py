@@ -154,26 +154,34 @@ def test_the_estimator_of_a_run_is_not_forgotten(
     out = str(tmp_path / "out")
     words = ["run", "--out", out, "--quiet", "--estimator", "frobenius", *SMALL]
     assert main(words) == 0
-    rows = {}
+    choices = []
     for name in (out, str(run_directory)):
         document = json.loads((Path(name) / "comparison.json").read_text())
         capsys.readouterr()
         assert main(["compare", name, name, "--json"]) == 0
         again = json.loads(capsys.readouterr().out)
         assert again == document
-        rows[again["estimator"]] = again["rows"]
-    assert rows["frobenius"] != rows["norm"]
-    assert main(["compare", out, out, "--estimator", "norm", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == rows["norm"]
+        choices.append(again["estimator"])
+    assert choices == ["frobenius", "auto"]
+    shown = []
+    for words in ([out], [out, "--estimator", "paper"], [out, "--estimator", "norm"]):
+        assert main(["compare", out, *words, "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out))
+    own, paper, norm = shown
+    assert norm == paper
+    assert (own["estimator"], paper["estimator"]) == ("frobenius", "paper")
+    ladders = [{row["variant"]: row["w1"] for row in found["rows"]} for found in (own, paper)]
+    assert ladders[0]["residual"] != ladders[1]["residual"]
+    assert ladders[0]["paper"] == ladders[1]["residual+measured"]
     assert main(["predict", out, "--csv", "-"]) == 0
     ours = [line.split(",")[1:] for line in capsys.readouterr().out.splitlines()]
     assert ours == [row[2:] for row in read_csv(Path(out) / "profiles.csv")]
     assert main(["report", out, "--out", "-"]) == 0
-    assert "Mixing estimator: frobenius" in capsys.readouterr().out
+    assert "Estimator: frobenius" in capsys.readouterr().out
     both = ["report", out, str(run_directory), "--out", "-"]
     assert "choose one with --estimator" in failed(both, capsys)
     assert main([*both, "--estimator", "norm"]) == 0
-    assert "Mixing estimator: norm" in capsys.readouterr().out
+    assert "Estimator: paper" in capsys.readouterr().out
 
 
 def test_variants_that_end_at_the_measured_length_are_named(
