@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.cli._session import console_of
+from posbias.cli._session import can_print, console_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def show_profiles(profiles: Mapping[str, Profile]) -> None:
     if not console.is_terminal or console.width < LEAST_WIDTH:
         return
     blocks = "".join([_BLOCKS.levels, *vars(_BLOCKS).values()])
-    is_plain = console.is_dumb_terminal or not _can_encode(blocks, console.encoding)
+    is_plain = console.is_dumb_terminal or not can_print(blocks)
     console.print(profile_plot(profiles, console.width, ascii_only=is_plain))
 
 
@@ -196,11 +196,3 @@ def _legend(names: list[str], note: str, width: int, marks: _Marks) -> list[Text
     if len(text) + len(note) <= width:
         return [text.append(note, style="dim")]
     return [text, Text(" " * _GUTTER, no_wrap=True).append(note, style="dim")]
-
-
-def _can_encode(characters: str, encoding: str) -> bool:
-    try:
-        characters.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True

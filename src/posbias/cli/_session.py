@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Session", "console_of"]
+__all__ = ["Session", "can_print", "console_of"]
 
 _PIPED_WIDTH = 160
 
@@ -45,3 +45,12 @@ def console_of(stream: str) -> Console:
     target = sys.stdout if stream == "stdout" else sys.stderr
     width = None if target.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
     return QuietConsole(file=target, width=width, highlight=False, soft_wrap=False)
+
+
+def can_print(characters: str) -> bool:
+    """Return whether the encoding of standard output has these characters."""
+    try:
+        characters.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from posbias.cli._session import console_of
+from posbias.cli._session import can_print, console_of
 from posbias.uncertainty import W1_TARGET
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def shape_table(profiles: Mapping[str, Profile], *, title: str = "") -> Table:
     """Return the table of the shape figures of profiles, each with its curve in characters."""
     from posbias.metrics import shape_figures
 
-    levels = _BLOCKS if _can_print(_BLOCKS) else _ASCII
+    levels = _BLOCKS if can_print(_BLOCKS) else _ASCII
     names = max(len(shown_name(name)) for name in profiles)
     bins = min(_MOST_BINS, max(_FEWEST_BINS, console_of("stdout").width - names - 55))
     rows = []
@@ -228,15 +227,6 @@ def sparkline(profile: Profile, levels: str = _BLOCKS, bins: int = _MOST_BINS) -
     heights = np.log(shares / _LOWEST_SHARE) / np.log(_HIGHEST_SHARE / _LOWEST_SHARE)
     index = np.minimum(heights * len(levels), len(levels) - 1).astype(int)
     return "".join(levels[k] for k in index)
-
-
-def _can_print(characters: str) -> bool:
-    """Return whether the encoding of standard output has these characters."""
-    try:
-        characters.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shape_cells(primacy: float, recency: float) -> list[str]:
