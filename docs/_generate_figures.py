@@ -18,7 +18,7 @@ from posbias.cli import main
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "figures.md"
 FOLDER = DOCS / "images" / "figures"
-WIDTH_INCHES, WIDTH_PIXELS, COLOURS = "4.8", 660, 128
+WIDTH_INCHES, WIDTH_PIXELS, COLOURS = "4.8", 660, 256
 LARGEST = 60_000
 
 COMMAND = re.compile(r"^(?:<!-- before: )?posbias (.*?)(?: -->)?$", re.MULTILINE)
