@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.measurement import Measurement
+from posbias.measurement.estimator_arrays import ESTIMATOR_ARRAYS
 
 Arrays = dict[str, NDArray[Any]]
 UNIT = 2**20
@@ -45,6 +46,25 @@ def make_parts(
     if alibi:
         arrays["position.slopes"] = np.array([[0.5, 0.25]] * LAYERS)
     return _manifest(starts, masks, "alibi" if alibi else "rotary"), arrays
+
+
+def with_all_arrays(starts: list[list[int]] | None = None) -> Measurement:
+    """Return a measurement with every array of the estimators, random per window."""
+    manifest, arrays = make_parts(starts)
+    windows = manifest["windows"]["starts"]
+    for name, spec in ESTIMATOR_ARRAYS.items():
+        rows = []
+        for document, offset in windows:
+            rng = np.random.default_rng([document, offset, len(name)])
+            sizes = {"T": LAYERS, "n": LENGTH}
+            shape = tuple(sizes[letter] for letter in spec.shape if letter != "D")
+            row = rng.uniform(0.1, 0.9, shape)
+            if len(shape) == 3:
+                row = np.tril(row)
+                row /= row.sum(-1, keepdims=True)
+            rows.append(row)
+        arrays[name] = np.stack(rows) if spec.shape[0] == "D" else np.sum(rows, axis=0)
+    return Measurement(manifest, arrays)
 
 
 def _window(document: int, offset: int, masks: list[int | None]) -> Arrays:

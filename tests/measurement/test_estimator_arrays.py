@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from synthetic_measurement import LAYERS, LENGTH, make, make_parts
+from synthetic_measurement import make, make_parts, with_all_arrays
 
 from posbias.errors import ArtifactError, InputError
 from posbias.measurement import Measurement, merge
 from posbias.measurement.estimator_arrays import ESTIMATOR_ARRAYS, FURTHER_MIXINGS, VALUE_KERNELS
-
-
-def with_all_arrays(starts: list[list[int]] | None = None) -> Measurement:
-    """Return a measurement with every array of the estimators, random per window."""
-    manifest, arrays = make_parts(starts)
-    windows = manifest["windows"]["starts"]
-    for name, spec in ESTIMATOR_ARRAYS.items():
-        rows = []
-        for document, offset in windows:
-            rng = np.random.default_rng([document, offset, len(name)])
-            sizes = {"T": LAYERS, "n": LENGTH}
-            shape = tuple(sizes[letter] for letter in spec.shape if letter != "D")
-            row = rng.uniform(0.1, 0.9, shape)
-            if len(shape) == 3:
-                row = np.tril(row)
-                row /= row.sum(-1, keepdims=True)
-            rows.append(row)
-        arrays[name] = np.stack(rows) if spec.shape[0] == "D" else np.sum(rows, axis=0)
-    return Measurement(manifest, arrays)
 
 
 @pytest.mark.parametrize("name", FURTHER_MIXINGS)
