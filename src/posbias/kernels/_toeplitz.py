@@ -196,7 +196,7 @@ def _pair(v: Vector, block: tuple[int, int], keys: Indices, tilt: float) -> _Pai
     # By a - b, the negative ones at the end of the period.
     table = np.exp(logits)[::-1]
     period = np.concatenate([table[size - 1 :], [0.0], table[: size - 1]])
-    return _Pair(size, distance, keys, tilt, scale, spread, logits[:0], np.fft.rfft(period))
+    return _Pair(size, distance, keys, tilt, scale, spread, np.empty(0), np.fft.rfft(period))
 
 
 def _products(pair: _Pair, keys: Indices, logs: Matrix, signs: Matrix) -> Iterator[Part]:

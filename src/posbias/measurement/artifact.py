@@ -70,9 +70,8 @@ class Measurement:
         check_names(arrays, plain)
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):
-                raise ArtifactError(
-                    f"array {name} is a {type(array).__name__}; a NumPy array is required"
-                )
+                kind_given = type(array).__name__
+                raise ArtifactError(f"array {name} is a {kind_given}; a NumPy array is required")
             check_array(name, array, dimensions, plain["model"]["layer_windows"])
         check_pairs(arrays, dimensions)
         held = {name: readonly(arrays[name]) for name in in_order(arrays)}
@@ -95,9 +94,8 @@ class Measurement:
     def open(cls, path: str | PathLike[str]) -> Measurement:
         """Open a stored measurement; see `posbias.measurement.store.read`.
 
-        Manifest, SHA-256 and the layout of all arrays are checked now. Values are read and checked
-        when an array is first used, so opening a large measurement costs one pass over the file
-        and no memory.
+        Manifest, SHA-256 and the layout of all arrays are checked now, values when an array is
+        first used: opening costs one pass over the file and no memory.
 
         Raises
         ------
@@ -268,21 +266,18 @@ class Measurement:
         Parameters
         ----------
         kind : str
-            ``attention``: the measured attention, mean over heads and windows. Rows are divided
-            by their own sums, which differ from D by rounding only (checked within
-            `ROW_TOLERANCE`). If kernels were kept summarised (`has_summarised_kernels`) they are
-            `posbias.kernels.SummaryKernel`, means over blocks of positions and by lag.
+            ``attention``: the measured attention, mean over heads and windows, a
+            `posbias.kernels.SummaryKernel` if it was kept summarised. Rows are divided by their
+            own sums, which differ from D by rounding only (checked within `ROW_TOLERANCE`).
             ``attention-energy``, ``value-weighted``, ``centred-value-weighted`` and the latter
-            two with ``-energy``: the kernels of
-            `posbias.measurement.estimator_arrays`, where they were recorded. ``position``: what
-            the architecture alone does, from the mask and the ALiBi slopes of the model; uniform
-            over the visible keys for other schemes. ``position+content``: the same with the
-            measured d of each layer and head. ``lag``: logits that are the measured mean by lag
-            of each layer and head (`lag_logits`), plus the position bias.
+            two with ``-energy``: those of `posbias.measurement.estimator_arrays`, where recorded.
+            ``position``: what mask and ALiBi slopes do alone; uniform over the visible keys for
+            other schemes. ``position+content``: the same with the measured d of each layer and
+            head. ``lag``: the measured mean logit by lag (`lag_logits`), plus the position bias.
         n : int, optional
-            Number of positions, by default that of the measurement. Measured attention and logits
-            by lag cannot be continued beyond it; for smaller `n` they are those among the first
-            `n` tokens.
+            Number of positions, by default that of the measurement, beyond which measured
+            attention and logits by lag cannot be continued; for fewer they are those among the
+            first `n` tokens.
 
         Raises
         ------
@@ -308,9 +303,7 @@ class Measurement:
         return sinks_of(self._arrays, self.layer_windows)
 
     def influence(self, method: str | None = None) -> Profile:
-        """Return the measured influence profile: the normalised mean over windows.
-
-        Its standard error over windows is defined in `posbias.measurement.influence`.
+        """Return the measured influence profile: the normalised mean over windows and its error.
 
         Parameters
         ----------
@@ -347,9 +340,8 @@ class Measurement:
 
     def origin(self) -> dict[str, Any]:
         """Return where results computed from this measurement come from, JSON-serialisable."""
-        kernels = {"kernels": "summarised"} if self.has_summarised_kernels else {}
         return {
-            **kernels,
+            **({"kernels": "summarised"} if self.has_summarised_kernels else {}),
             "source": None if self._path is None else str(self._path),
             "sha256": self._sha256,
             "model": self._manifest["model"]["id"],
