@@ -6,7 +6,7 @@ own are in `posbias.measure.influence_passes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ __all__ = [
     "gradient_of",
     "gradient_rows",
     "next_distribution",
+    "plain_forward",
 ]
 
 GRADIENT_METHODS = ("gradient", "gradient-input")
@@ -142,6 +143,14 @@ def _gradient_input(gradient: Tensor, embedding: Tensor) -> Tensor:
             "gradient, integrated-gradients or occlusion"
         )
     return product
+
+
+def plain_forward(block: nn.Module) -> Callable[..., Any]:
+    """Return the forward of a block without the recomputation of `checkpointed`."""
+    forward: Any = block.forward
+    is_wrapped = isinstance(forward, partial) and forward.func is checkpoint
+    plain: Callable[..., Any] = forward.args[0] if is_wrapped else forward
+    return plain
 
 
 @contextmanager

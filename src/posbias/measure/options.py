@@ -8,13 +8,16 @@ from typing import Any
 
 from posbias.errors import InputError
 
-__all__ = ["INFLUENCE_METHODS", "KERNEL_DETAILS", "MeasureOptions"]
+__all__ = ["INFLUENCE_METHODS", "KERNEL_DETAILS", "RECORDS", "MeasureOptions"]
 
 INFLUENCE_METHODS = ("gradient", "gradient-input", "integrated-gradients", "occlusion")
 """Methods of the measured influence, see docs/methods/influence.md."""
 
 KERNEL_DETAILS = ("full", "summary")
 """How measured attention is kept."""
+
+RECORDS = ("paper", "default", "all")
+"""What is recorded beside the paper's own quantities."""
 
 NO_INFLUENCE = "none"
 
@@ -58,6 +61,14 @@ class MeasureOptions:
         text. The measurements of all parts merge to that of the whole.
     pack : bool
         Join documents before windows are cut, so that short documents are used.
+    record : {"default", "paper", "all"}
+        What to record for estimators beyond the paper's, see
+        `posbias.measurement.estimator_arrays`: ``"paper"`` nothing, ``"default"`` their mixing,
+        lengths, and the centred value-weighted kernel, ``"all"`` every kernel. Kernels take
+        ``8 T n^2`` bytes each; none is recorded with summarised kernels.
+    jacobian : int
+        Random vector-Jacobian products per layer and window for the mixing ``jacobian``, at least
+        0; see `posbias.measure.jacobian`.
     revision, gguf_file, attn_implementation : str, optional
         For a named model, see `posbias.models.loading.load_model`.
     trust_remote_code : bool
@@ -80,6 +91,8 @@ class MeasureOptions:
     checkpoint: bool = False
     threads: int | None = None
     kernels: str = "full"
+    record: str = "default"
+    jacobian: int = 0
     part: tuple[int, int] | None = None
     pack: bool = False
     revision: str | None = None
@@ -89,6 +102,7 @@ class MeasureOptions:
 
     def __post_init__(self) -> None:
         limits = {"length": 2, "windows": 1, "batch_size": 1, "seed": 0, "integration_steps": 1}
+        limits["jacobian"] = 0
         if self.threads is not None:
             limits["threads"] = 1
         for name, least in limits.items():
@@ -103,6 +117,13 @@ class MeasureOptions:
             )
         if self.part is not None:
             _check_part(self.part)
+        if self.record not in RECORDS:
+            raise InputError(f"record is {self.record!r}; one of {', '.join(RECORDS)} is required")
+        if self.record == "all" and self.kernels == "summary":
+            raise InputError(
+                "record is 'all' and kernels is 'summary'; all kernels are n x n arrays, so "
+                "kernels has to be 'full', or record 'default' or 'paper'"
+            )
         # The class is frozen: after this line the value is a tuple of checked names.
         object.__setattr__(self, "influence", _checked_methods(self.influence))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from posbias.errors import InputError
 from posbias.kernels.summary import NEAREST_LAGS, block_edges
+from posbias.measure.branch_plan import FURTHER_KERNELS
 from posbias.measure.influence import GRADIENT_METHODS
 from posbias.measure.options import MeasureOptions
 from posbias.models.positions import Sizes
@@ -64,7 +65,7 @@ class Need:
 def needed_bytes(sizes: Sizes, options: MeasureOptions) -> Need:
     """Return what a run needs at least: the kernels, rows per window, one block.
 
-    Kernels take ``8 T n^2`` bytes in full, ``8 T B (B + 64)`` summarised in B blocks.
+    Each kernel takes ``8 T n^2`` bytes in full, ``8 T B (B + 64)`` summarised in B blocks.
 
     Parameters
     ----------
@@ -80,6 +81,10 @@ def needed_bytes(sizes: Sizes, options: MeasureOptions) -> Need:
     block = H * block_rows * n
     # Logits and probabilities of a batch in single precision, two copies of one window in double.
     capture = 8 * block * options.batch_size + 2 * 8 * block
+    if options.record != "paper":
+        rows += D * T * 9 + 3 * T * n
+        # Gram matrices of the heads, of values and of centred ones where all kernels are kept.
+        capture += 8 * H**2 * n * options.batch_size * (2 if options.record == "all" else 1)
     return Need(sums=_kernel_bytes(sizes, options) + 8 * rows, capture=capture)
 
 
@@ -140,7 +145,8 @@ def describe_need(need: Need, seconds: float | None, options: MeasureOptions) ->
 
 def _kernel_bytes(sizes: Sizes, options: MeasureOptions) -> int:
     if options.kernels == "full":
-        return 8 * sizes.layers * options.length**2
+        further = {"paper": 0, "default": 1, "all": 1 + len(FURTHER_KERNELS)}[options.record]
+        return 8 * sizes.layers * options.length**2 * (1 + further)
     blocks = block_edges(options.length).size - 1
     return 8 * sizes.layers * blocks * (blocks + NEAREST_LAGS)
 
@@ -151,6 +157,8 @@ def _passes(options: MeasureOptions) -> float:
     cost = _CAPTURE
     if any(method in GRADIENT_METHODS for method in options.influence):
         cost += gradient
+    if options.jacobian:
+        cost += 1.0 + options.jacobian * _BACKWARD / 2
     if "integrated-gradients" in options.influence:
         cost += options.integration_steps * (1.0 + gradient)
     if "occlusion" in options.influence:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from posbias.measure.accumulators import Accumulator
+from posbias.measure.stream_sums import BranchSums
 
 __all__ = ["RunState", "free_memory"]
 
@@ -35,13 +36,25 @@ class RunState:
         D.
     batch_size : int
         Windows per batch.
+    branches : BranchSums, optional
+        Empty too.
     """
 
-    def __init__(self, accumulator: Accumulator, *, windows: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        *,
+        windows: int,
+        batch_size: int,
+        branches: BranchSums | None = None,
+    ) -> None:
         self.done = 0
         self.windows = windows
         self.batch_size = batch_size
         self._accumulator = accumulator
+        self._parts: list[Accumulator | BranchSums] = [accumulator]
+        if branches is not None:
+            self._parts.append(branches)
         self._rows: Arrays = {}
 
     def advance(self, measure: Measure) -> None:
@@ -51,9 +64,11 @@ class RunState:
         state is used again.
         """
         span = slice(self.done, min(self.done + self.batch_size, self.windows))
-        self._accumulator.begin(span)
+        for part in self._parts:
+            part.begin(span)
         rows = measure(span)
-        self._accumulator.check_finite()
+        for part in self._parts:
+            part.check_finite()
         self._accumulator.check_rows(rows)
         for name, values in rows.items():
             if name not in self._rows:
@@ -63,12 +78,12 @@ class RunState:
 
     def arrays(self) -> Arrays:
         """Return the state by name, to be given to `restore`."""
-        sums = {_SUMS + name: t.cpu().numpy() for name, t in self._accumulator.state().items()}
+        sums = {_SUMS + name: tensor.cpu().numpy() for name, tensor in self._sums()}
         return {**sums, **{_ROWS + name: rows for name, rows in self._rows.items()}}
 
     def restore(self, arrays: Arrays, *, done: int) -> None:
         """Take up a state of `arrays` after `done` windows."""
-        for name, tensor in self._accumulator.state().items():
+        for name, tensor in self._sums():
             tensor.copy_(torch.from_numpy(arrays[_SUMS + name]))
         self._rows = {
             name.removeprefix(_ROWS): rows
@@ -79,7 +94,7 @@ class RunState:
 
     def restart(self) -> None:
         """Forget everything."""
-        for tensor in self._accumulator.state().values():
+        for _, tensor in self._sums():
             tensor.zero_()
         self._rows = {}
         self.done = 0
@@ -87,7 +102,13 @@ class RunState:
     def finish(self) -> Arrays:
         """Return the arrays of the measurement."""
         self._accumulator.check_influence(self._rows)
-        return {**self._accumulator.finish(), **self._rows}
+        arrays: Arrays = {}
+        for part in self._parts:
+            arrays |= part.finish()
+        return {**arrays, **self._rows}
+
+    def _sums(self) -> list[tuple[str, Tensor]]:
+        return [item for part in self._parts for item in part.state().items()]
 
 
 def free_memory() -> None:

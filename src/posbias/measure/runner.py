@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from posbias.errors import InterruptedRunError, ModelError
 from posbias.measure import Progress, Text
 from posbias.measure.accumulators import Accumulator
+from posbias.measure.branch_plan import BranchPlan, plan_branches
 from posbias.measure.checkpoint import PartialRun, SavedState
 from posbias.measure.identity import run_identity
 from posbias.measure.influence import (
@@ -28,13 +29,16 @@ from posbias.measure.influence import (
 from posbias.measure.influence_passes import integrated_gradients, occlusion, replacements
 from posbias.measure.inputs import read_model, read_options, read_windows
 from posbias.measure.interruption import DeferredSignals
+from posbias.measure.jacobian import jacobian_mixing
 from posbias.measure.manifest import build_manifest
 from posbias.measure.options import MeasureOptions
 from posbias.measure.resources import LONG_RUN, check_memory, describe_need, estimate_seconds
 from posbias.measure.run_state import RunState, free_memory
 from posbias.measure.sharding import Shard, current_shard
+from posbias.measure.stream_sums import BranchSums
 from posbias.measure.windows import TokenWindows
 from posbias.measurement import Measurement
+from posbias.measurement.estimator_arrays import JACOBIAN, mixing_array
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
 from posbias.models.preflight import CheckedModel, check_model
@@ -80,8 +84,9 @@ def measure(
                 "processes": shard.count,
             }
         checked = check_model(network, ids)
-        arrays = shard.combine(run.measure(checked))
-    facts = {**run.describe(checked), "processes": shard.count}
+        plan = plan_branches(checked, ids, chosen)
+        arrays = shard.combine(run.measure(checked, plan))
+    facts = {**run.describe(checked, plan), "processes": shard.count}
     manifest = build_manifest(
         checked, windows, origin=origin, options=chosen, run=facts, command=command
     )
@@ -131,7 +136,7 @@ class _Run:
         self._seconds_before = 0.0
         self._started = time.perf_counter()
 
-    def measure(self, checked: CheckedModel) -> dict[str, NDArray[Any]]:
+    def measure(self, checked: CheckedModel, plan: BranchPlan | None) -> dict[str, NDArray[Any]]:
         """Measure all windows, one batch after another, and return the arrays."""
         count, length = self._ids.shape
         self._estimate(checked)
@@ -142,13 +147,14 @@ class _Run:
             device=self._ids.device,
             kernels=self._options.kernels,
         )
-        state = RunState(accumulator, windows=count, batch_size=self._batch_size)
+        branches = None if plan is None else self._branches(checked, plan)
+        state = RunState(accumulator, windows=count, batch_size=self._batch_size, branches=branches)
 
         def batch(span: slice) -> dict[str, Tensor]:
             return _measure_batch(
                 checked,
                 self._ids[span],
-                accumulator,
+                (accumulator, branches),
                 options=replace(self._options, batch_size=state.batch_size),
                 prefix=self._prefix,
             )
@@ -176,7 +182,7 @@ class _Run:
             self._save(self._partial, state)
         return state.finish()
 
-    def describe(self, checked: CheckedModel) -> dict[str, Any]:
+    def describe(self, checked: CheckedModel, plan: BranchPlan | None) -> dict[str, Any]:
         """Return how the run went, for the manifest."""
         return {
             "seconds": round(self._seconds(), 3),
@@ -187,7 +193,13 @@ class _Run:
             "residual": list(checked.residual),
             "update": checked.sites.update_path,
             "located_by": "table" if checked.sites.row is not None else "search",
+            "record": self._options.record,
+            **({} if plan is None else plan.reasons),
         }
+
+    def _branches(self, checked: CheckedModel, plan: BranchPlan) -> BranchSums:
+        count, length = self._ids.shape
+        return BranchSums(checked, plan, windows=count, length=length, device=self._ids.device)
 
     def _estimate(self, checked: CheckedModel) -> None:
         """Refuse a run that cannot fit, and report memory and time of a long one."""
@@ -258,7 +270,7 @@ class _Run:
 def _measure_batch(
     checked: CheckedModel,
     ids: Tensor,
-    accumulator: Accumulator,
+    sums: tuple[Accumulator, BranchSums | None],
     *,
     options: MeasureOptions,
     prefix: int,
@@ -272,12 +284,12 @@ def _measure_batch(
     with torch.set_grad_enabled(with_gradient), ExitStack() as stack:
         if with_gradient:
             stack.enter_context(leaf.attached(checked.sites.embedding))
-        with instrumented(checked.sites, accumulator):
+        with instrumented(checked.sites, sums[0], branches=sums[1]):
             logits = forward_logits(checked.model, ids)
         distribution = next_distribution(logits)
         chance = distribution.amax(-1)
         rows = gradient_rows(chance, leaf, options.influence)
-    distribution, gap = distribution.detach(), {}
+    distribution, others = distribution.detach(), {}
     other = replacements(ids, prefix=prefix)
     if "integrated-gradients" in options.influence:
         integral = integrated_gradients(
@@ -288,10 +300,12 @@ def _measure_batch(
             steps=options.integration_steps,
         )
         rows["integrated-gradients"] = integral.attribution.abs()
-        gap["integration.gap.windows"] = integral.gap
+        others["integration.gap.windows"] = integral.gap
     if "occlusion" in options.influence:
         rows["occlusion"] = occlusion(
             checked, ids, distribution=distribution, other=other, batch_size=options.batch_size
         )
+    if options.jacobian:
+        others[mixing_array(JACOBIAN)] = jacobian_mixing(checked, ids, options.jacobian)
     named = {influence_array(name): values for name, values in rows.items()}
-    return {"next.probability.windows": chance.detach(), **gap, **named}
+    return {"next.probability.windows": chance.detach(), **others, **named}
