@@ -43,6 +43,22 @@ RANDOM_MODELS = {
 }
 
 
+LONG_MODEL = (
+    "llama-1x128 (random)",
+    {
+        "model_type": "llama",
+        "vocab_size": 512,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 65_536,
+    },
+)
+"""A model whose windows are long: what counts is that no n x n array is made."""
+
+
 def run(folder: Path, *, runs: int, quick: bool, gemma: str | None) -> list[dict[str, Any]]:
     """Return one result per model and length.
 
@@ -63,6 +79,9 @@ def run(folder: Path, *, runs: int, quick: bool, gemma: str | None) -> list[dict
         for name, config in RANDOM_MODELS.items():
             cases.append((str(_store_random(folder, name, config)), 1024, name))
     results = [one_case(*case, runs=runs) for case in cases]
+    if not quick:
+        stored = str(_store_random(folder, *LONG_MODEL))
+        results.append({"model": LONG_MODEL[0], **completes(stored, 32_768, kernels="summary")})
     if gemma is not None:
         stored = str(_store_gemma(folder, gemma))
         results.append(one_case(stored, 256 if quick else 1024, gemma, runs=runs))
@@ -103,10 +122,10 @@ def one_case(model: str, length: int, name: str, *, runs: int) -> dict[str, Any]
     return result
 
 
-def completes(model: str, length: int) -> dict[str, Any]:
-    """Return time and peak of a full measurement of one window in a fresh process."""
-    result = in_fresh_process("measuring.py", model, str(length), "measure_gradient", "whole")
-    return {"n": length, "whole": result}
+def completes(model: str, length: int, *, kernels: str = "full") -> dict[str, Any]:
+    """Return time and peak of a whole measurement of one window in a fresh process."""
+    result = in_fresh_process("measuring.py", model, str(length), "measure_gradient", kernels)
+    return {"n": length, "kernels": kernels, "whole": result}
 
 
 def times_of(model: str, length: int, *, runs: int) -> dict[str, float]:
@@ -207,16 +226,20 @@ def _store_gemma(folder: Path, source: str) -> Path:
     return target
 
 
-def _peak_once(model: str, length: int, variant: str, whole: bool) -> dict[str, Any]:
-    """Return the peak of one variant above the loaded model, in this fresh process."""
+def _peak_once(model: str, length: int, variant: str, kernels: str | None) -> dict[str, Any]:
+    """Return the peak of one variant above the loaded model, in this fresh process.
+
+    With a way to keep kernels it is a whole measurement of one window.
+    """
     bench = _Bench(model, length)
     config = bench.network.config.get_text_config()
     layers = config.num_hidden_layers
     reset_peak()
     before = resident_bytes()
-    if whole:
+    if kernels is not None:
         bench.ids = bench.ids[:1]
-        taken = seconds(lambda: posbias.measure(bench.loaded, bench.ids, batch_size=1))
+        options: dict[str, Any] = {"batch_size": 1, "kernels": kernels}
+        taken = seconds(lambda: posbias.measure(bench.loaded, bench.ids, **options))
     else:
         taken = sum(bench.run(variant))
     return {
@@ -229,4 +252,4 @@ def _peak_once(model: str, length: int, variant: str, whole: bool) -> dict[str, 
 
 if __name__ == "__main__":
     where, positions, which, *more = sys.argv[1:]
-    print(json.dumps(_peak_once(where, int(positions), which, whole=bool(more))))
+    print(json.dumps(_peak_once(where, int(positions), which, more[0] if more else None)))

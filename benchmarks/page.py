@@ -115,9 +115,12 @@ def _measuring(cases: list[dict[str, Any]]) -> str:
             f"{beyond['capture']:.0f} | {beyond['gradient']:.0f} |"
         )
     whole = [
-        f"{case['model']} at n = {case['n']}, one window with checks and gradient: "
+        f"{case['model']} at n = {case['n']}, one window with checks and gradient, kernels "
+        f"{'in full' if case['kernels'] == 'full' else 'summarised'}: "
         f"{_time(case['whole']['seconds'])}, peak of the process "
-        f"{case['whole']['megabytes_process'] / 1e3:.1f} GB.\n"
+        f"{case['whole']['megabytes_process'] / 1e3:.1f} GB "
+        f"({case['whole']['megabytes']:.0f} MB above the loaded model; full kernels take "
+        f"{case['whole']['megabytes_accumulators']:.0f} MB).\n"
         for case in cases
         if "whole" in case
     ]

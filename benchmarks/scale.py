@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from posbias.kernels.summary import NEAREST_LAGS, block_edges
+
 
 @dataclass(frozen=True)
 class Model:
@@ -49,6 +51,7 @@ def estimate(case: dict[str, Any]) -> dict[str, float]:
     ratio = times["measure_gradient"] / times["forward"]
     forward = MODEL.forward_flops(LENGTH) / (CLUSTER.flops * CLUSTER.utilisation)
     window = forward * ratio
+    blocks = block_edges(LENGTH).size - 1
     return {
         "ratio": ratio,
         "forward_seconds": forward,
@@ -56,6 +59,7 @@ def estimate(case: dict[str, Any]) -> dict[str, float]:
         "hours": window * WINDOWS / CLUSTER.processes / 3600,
         "device_hours": window * WINDOWS / 3600 * CLUSTER.devices_per_model,
         "kernels_gb": 8 * MODEL.layers * LENGTH**2 / 1e9,
+        "summaries_gb": 8 * MODEL.layers * blocks * (blocks + NEAREST_LAGS) / 1e9,
         "weights_gb": MODEL.parameters * MODEL.bytes_per_parameter / 1e9,
     }
 
@@ -80,7 +84,8 @@ def section(cases: list[dict[str, Any]]) -> str:
             f"| one window | {cost['window_seconds']:.1f} s | product of both |",
             f"| processes | {CLUSTER.processes} | {CLUSTER.devices_per_model} GPUs each: the "
             f"weights take {cost['weights_gb']:.0f} GB |",
-            f"| kernel sums of a process | {cost['kernels_gb']:.0f} GB | 8 T n² bytes |",
+            f"| kernel sums of a process | {cost['kernels_gb']:.0f} GB | 8 T n² bytes; "
+            f"{cost['summaries_gb']:.2f} GB with `--kernels summary` |",
             f"| **duration** | **{cost['hours']:.1f} h** | {cost['device_hours']:,.0f} GPU hours |",
             "",
             "Assumptions: a model split with a `device_map` works on one of its GPUs at a time; "
