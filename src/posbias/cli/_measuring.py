@@ -32,6 +32,7 @@ __all__ = [
     "DtypeName",
     "Field",
     "Influence",
+    "Jacobian",
     "KernelDetail",
     "Kernels",
     "Length",
@@ -39,6 +40,8 @@ __all__ = [
     "ModelRequest",
     "Pack",
     "Part",
+    "Record",
+    "RecordName",
     "Resume",
     "Revision",
     "SaveEvery",
@@ -74,6 +77,14 @@ class KernelDetail(StrEnum):
 
     full = "full"
     summary = "summary"
+
+
+class RecordName(StrEnum):
+    """What is recorded beside the paper's own quantities."""
+
+    default = "default"
+    paper = "paper"
+    all = "all"
 
 
 class InfluenceName(StrEnum):
@@ -163,6 +174,23 @@ TrustRemoteCode = Annotated[
     typer.Option("--trust-remote-code", help="Let code that comes with the model run."),
 ]
 
+Record = Annotated[
+    RecordName,
+    typer.Option(
+        "--record",
+        metavar="WHAT",
+        help="What to record for further estimators: default, paper (nothing), or all (every "
+        "kind of kernel).",
+    ),
+]
+Jacobian = Annotated[
+    int,
+    typer.Option(
+        "--jacobian",
+        metavar="K",
+        help="Random derivatives per layer and window for the mixing from local derivatives.",
+    ),
+]
 Kernels = Annotated[
     KernelDetail,
     typer.Option(
