@@ -34,7 +34,7 @@ __all__ = [
 BLOCK_ROWS = 256
 """Query rows per block when the logits have to be computed beside a fused attention call."""
 
-BLOCK_ENTRIES = 2**21
+BLOCK_ENTRIES = 2**20
 """Logits of one window in a block, beyond which it has fewer rows."""
 
 LEAST_ROWS = 32
