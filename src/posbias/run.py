@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from posbias.atomic import atomic_directory, check_parent, refuse_existing
 from posbias.compare import Comparison, compare
 from posbias.errors import InputError, OutputExistsError
-from posbias.estimator import Estimator, checked_choice, ladder
+from posbias.estimator import Estimator, ladder
 from posbias.measurement import Measurement
+from posbias.measurement.estimates import record_for
 from posbias.measurement.store import (
     PROFILES_FILE,
     REPORT_FILE,
@@ -152,14 +153,16 @@ def run(  # noqa: PLR0913  the parameters of measure and of run_measurement
     OutputExistsError
         Before anything is measured, if `out` exists and may not be replaced.
     InputError
-        If the options leave out the measured influence.
+        If the options leave out the measured influence, or what the estimator needs.
     PosbiasError
         As in `posbias.measure` and `posbias.predict`.
     """
     if not str(out):
         raise InputError("the name of the output is empty; a directory is required")
-    checked_choice(estimator)
+    chosen = ladder(estimator)
     _refuse(Path(out), overwrite)
+    if options is not None:
+        _check_recorded(options, chosen)
     if options is not None and not options.influence:
         raise InputError(
             "influence none was asked for, but a run compares with the measured influence; name a "
@@ -255,6 +258,26 @@ def _refuse(out: Path, overwrite: bool) -> None:
         raise OutputExistsError(
             f"{out} exists and was not made by posbias, so it is not replaced even with "
             "overwrite; choose another name or remove it yourself"
+        )
+
+
+def _check_recorded(options: MeasureOptions, chosen: Estimator) -> None:
+    """Refuse an estimator that needs what would not be measured."""
+    needed, levels = record_for(chosen), ("paper", "default", "all")
+    if levels.index(needed) > levels.index(options.record):
+        raise InputError(
+            f"estimator {str(chosen)!r} needs what record={options.record!r} leaves out; measure "
+            f"with record={needed!r} (--record {needed})"
+        )
+    if chosen.mixing == "jacobian" and not options.jacobian:
+        raise InputError(
+            f"estimator {str(chosen)!r} needs local derivatives; measure with jacobian=8 "
+            "(--jacobian 8) or more"
+        )
+    if options.kernels == "summary" and chosen.kernel_kind != "attention":
+        raise InputError(
+            f"estimator {str(chosen)!r} needs kernels in full, but they would be summarised; "
+            "measure with kernels='full', or take kernel=attention with addition=amplitudes"
         )
 
 

@@ -23,6 +23,7 @@ VARIANTS = [
     "residual",
     "residual+content",
     "residual+measured",
+    "energy-rollout",
     "fixed-half",
     "uniform",
 ]
@@ -195,7 +196,7 @@ def test_variants_that_end_at_the_measured_length_are_named(
         assert captured.err.count("\n") == expected
         if expected:
             assert "more than the 24 that were measured" in captured.err
-            assert "residual+measured, fixed-half need" in captured.err
+            assert "residual+measured, energy-rollout, fixed-half need" in captured.err
             assert "residual+measured" not in captured.out
 
 

@@ -16,11 +16,13 @@ from posbias.compare import compare
 from posbias.errors import InputError
 from posbias.estimator import AXES, Estimator
 from posbias.load import load
+from posbias.measure.options import MeasureOptions
 from posbias.measurement import Measurement
 from posbias.plan import plan_predictions
 from posbias.predict import VARIANTS, predict, recorded_estimator
 from posbias.profile_files import write_json
 from posbias.rollout import MixingSchedule
+from posbias.run import run
 from posbias.spec import Spec
 from posbias.uncertainty.predictions import resampled_rollouts
 
@@ -244,3 +246,22 @@ def test_resampled_energies_are_those_of_each_set_of_coefficients(
     assert np.allclose(resampled_rollouts(rollout, mixing), expected, rtol=1e-11)
     monkeypatch.setattr("posbias.uncertainty.predictions.WORK_LIMIT", 0)
     assert np.allclose(resampled_rollouts(rollout, mixing), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("options", "estimator", "fragment"),
+    [
+        ({"record": "paper"}, "energy-rollout", "--record default"),
+        ({}, "paper,kernel=value-weighted", "--record all"),
+        ({}, "paper,addition=energies", "--record all"),
+        ({"record": "paper"}, "paper,mixing=jacobian", "--jacobian 8"),
+        ({"kernels": "summary"}, "energy-rollout", "kernels in full"),
+        ({}, "mean", "unknown"),
+    ],
+)
+def test_a_run_refuses_what_it_would_not_measure(
+    options: dict[str, str], estimator: str, fragment: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        run(out=tmp_path / "o", options=MeasureOptions(**options), estimator=estimator)  # type: ignore[arg-type]
+    assert fragment in str(caught.value)

@@ -12,7 +12,7 @@ from posbias.errors import InputError
 from posbias.measurement.estimator_arrays import FURTHER_MIXINGS, JACOBIAN, mixing_array
 from posbias.measurement.schema import ESTIMATORS
 
-__all__ = ["mixing_values", "over_layers", "why_absent"]
+__all__ = ["ONLY_WITH_ALL", "mixing_values", "over_layers", "why_absent"]
 
 Array = NDArray[np.float64]
 
@@ -64,14 +64,15 @@ def why_absent(name: str, reasons: Mapping[str, Any]) -> str:
         return "it was not recorded, measure again with jacobian=8 (--jacobian 8) or more"
     if name.startswith(("logits.", "content.")):
         return "it was not recorded, measure again with logit statistics on"
-    record = "default" if name not in _ONLY_WITH_ALL else "all"
+    record = "default" if name not in ONLY_WITH_ALL else "all"
     return f"it was not recorded, measure again with record={record!r} (--record {record})"
 
 
 _FROM_VALUES = ("value.", "kernel.value", "kernel.centred-value")
-_ONLY_WITH_ALL = (
+ONLY_WITH_ALL = (
     "kernel.attention-energy.sum",
     "kernel.value.sum",
     "kernel.value-energy.sum",
     "kernel.centred-value.sum",
 )
+"""Arrays that a measurement has with ``record='all'`` only."""

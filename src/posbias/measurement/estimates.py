@@ -10,20 +10,36 @@ import numpy as np
 from posbias.estimator import Estimator
 from posbias.kernels import AttentionKernel, EnergyKernel, Kernel
 from posbias.measurement._kernels import KernelKind
-from posbias.measurement._mixing import why_absent
+from posbias.measurement._mixing import ONLY_WITH_ALL, why_absent
 from posbias.measurement.artifact import Measurement
-from posbias.measurement.estimator_arrays import MEASURED_KERNELS, mixing_array
+from posbias.measurement.estimator_arrays import (
+    ESTIMATOR_ARRAYS,
+    JACOBIAN,
+    MEASURED_KERNELS,
+    mixing_array,
+)
 from posbias.rollout import Rollout
 from posbias.sinks import moved_mass, treat_sinks
 
-__all__ = ["measured_rollout", "modelled_rollout", "sinks_moved", "why_not"]
+__all__ = ["measured_rollout", "modelled_rollout", "record_for", "sinks_moved", "why_not"]
+
+
+def record_for(estimator: Estimator) -> str:
+    """Return the ``record`` of a measurement that has all that an estimator needs.
+
+    ``paper``, ``default`` or ``all``; the mixing ``jacobian`` needs its own option beside it.
+    """
+    needed = {name for name in _needed(estimator) if name in ESTIMATOR_ARRAYS}
+    if needed & set(ONLY_WITH_ALL):
+        return "all"
+    return "default" if needed - {mixing_array(JACOBIAN)} else "paper"
 
 
 def why_not(measurement: Measurement, estimator: Estimator) -> str | None:
     """Return which array an estimator needs and the measurement lacks, and why; None if none."""
-    needed = [mixing_array(estimator.mixing_name)]
-    if not (estimator.kernel_kind == "attention" and measurement.has_summarised_kernels):
-        needed.append(MEASURED_KERNELS[estimator.kernel_kind])
+    needed = _needed(estimator)
+    if measurement.has_summarised_kernels:  # they stand for the measured attention
+        needed = [name for name in needed if name != MEASURED_KERNELS["attention"]]
     for name in needed:
         if name not in measurement.arrays:
             return f"{name}; {why_absent(name, measurement.manifest.get('run', {}))}"
@@ -110,6 +126,11 @@ def sinks_moved(
         "mass": float(np.mean(masses)),
         "mass_by_layer": masses,
     }
+
+
+def _needed(estimator: Estimator) -> list[str]:
+    """Return the arrays that an estimator is made of."""
+    return [mixing_array(estimator.mixing_name), MEASURED_KERNELS[estimator.kernel_kind]]
 
 
 def _kind(estimator: Estimator) -> KernelKind:
