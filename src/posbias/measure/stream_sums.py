@@ -22,14 +22,14 @@ from posbias.models.preflight import CheckedModel
 from posbias.models.tap import AttentionRows, ValueRows
 from posbias.models.values import ValuePath
 
-__all__ = ["BranchSums"]
+__all__ = ["ROUNDING", "BranchSums"]
 
 Arrays = dict[str, NDArray[Any]]
 
 _STREAM = "stream.norm.sum"
 _VALUE, _CENTRED_VALUE = "value.norm.sum", "value.centred-norm.sum"
 
-_ROUNDING = 64 * torch.finfo(torch.float64).eps
+ROUNDING = 64 * torch.finfo(torch.float64).eps
 """Relative size, in lengths, of what centring leaves of values that are all the same."""
 
 _KEPT_BYTES = 2**28  # Products of heads of all layers up to this size are made only once.
@@ -171,7 +171,7 @@ class BranchSums:
             self._add_length(_CENTRED_VALUE, layer, products.energies(centred))
             if self._plan.kernels:
                 whole = products.grams(given) if len(self._plan.kernels) > 1 else None
-                least = _ROUNDING**2 * float(lengths.max())
+                least = ROUNDING**2 * float(lengths.max())
                 self._grams.append(_Grams(products.grams(centred), whole, least))
 
     def _head_products(self, layer: int, path: ValuePath, values: Tensor) -> HeadProducts:

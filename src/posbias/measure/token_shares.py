@@ -13,8 +13,6 @@ from posbias.measurement.estimator_arrays import mixing_array
 
 __all__ = ["alignments", "mixing_shares", "token_products"]
 
-_COMPILED_TYPES = (torch.float32, torch.float64)
-
 
 def token_products(x: Tensor, a: Tensor, output: Tensor) -> Tensor:
     """Return the products of x, a and m = output - x - a of each token of one window.
@@ -30,7 +28,7 @@ def token_products(x: Tensor, a: Tensor, output: Tensor) -> Tensor:
         ``x.x``, ``a.a``, ``m.m``, ``x.a``, then the same less the mean over the tokens.
     """
     given = (x, a, output)
-    on_cpu = all(t.device.type == "cpu" and t.dtype in _COMPILED_TYPES for t in given)
+    on_cpu = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in given)
     compiled = _compiled() if on_cpu and x.numel() >= COMPILED_FROM else None
     if compiled is not None:
         sums = torch.zeros(8, len(x), dtype=torch.float64)

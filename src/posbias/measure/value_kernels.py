@@ -124,13 +124,14 @@ def add_energy_rows(
 
     Notes
     -----
-    ``H^2 r k / 2`` multiplications. On the CPU, for problems that are worth loading it, compiled
-    code works row by row in the cache; torch does the same otherwise.
+    ``H^2 r k / 2`` multiplications. On the CPU in single precision, for problems that are worth
+    loading it, compiled code works row by row in the cache; torch does the same otherwise.
     """
     least, root = rounding
     heads = grams.shape[0]
     on_cpu = grams.device.type == "cpu" and target.device.type == "cpu"
-    compiled = _compiled() if on_cpu and heads * rows.length**2 >= COMPILED_FROM else None
+    is_worth_it = heads * rows.length**2 >= COMPILED_FROM and grams.dtype is torch.float32
+    compiled = _compiled() if on_cpu and is_worth_it else None
     if compiled is None:
         p = rows.probabilities[index].to(torch.float64)
         shares = _row_shares(_energies(p, grams), rows.start, least, root=root)
