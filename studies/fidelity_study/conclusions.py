@@ -77,20 +77,20 @@ def reasons(results: Mapping[str, Any]) -> str:
     totals = results["aggregates"][CONFIRMATION].get("gradient", {})
     if ENERGY not in totals:
         return "Not enough cells were run.\n"
-    base = totals[ENERGY]["median"]
+    base = ranged(totals[ENERGY], "median")
     lines = [
         "The paper's rollout adds amplitudes: what two layers bring to a position counts as their "
         "sum. Vectors that have nothing to do with each other do not add like that; their squared "
         "lengths do. The energy rollout adds these, weighs tokens by what their values differ "
         "(a sink, whose values are near constant, then weighs little), and lets the update of the "
         "MLP dilute what came from other tokens. What each choice contributes, as the median W1 "
-        f"over the confirmation half if it is taken back (all together: {base:.3f}):\n"
+        f"over the confirmation half if it is taken back (all together: {base}):\n"
     ]
     for text, what in _STEPS.items():
         if text in totals:
             one = totals[text]
             lines.append(
-                f"- {what}: {ranged(one, 'median')}, worst {one['worst']:.3f} "
+                f"- {what}: {ranged(one, 'median')}, worst {ranged(one, 'worst')} "
                 f"({one['cells']} cells; `{text}`)"
             )
     lines.append("")

@@ -28,7 +28,7 @@ def draw(results: Mapping[str, Any], folder: Path) -> None:
     if not confirmed:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"svg.hashsalt": "posbias", "svg.fonttype": "none", "font.size": 9.0}
+    settings: Any = {"svg.hashsalt": "posbias", "svg.fonttype": "none", "font.size": 9.0}
     with mpl.rc_context(settings):
         _save(_models(confirmed), folder / "models.svg")
         totals = results["aggregates"][CONFIRMATION]["gradient"]

@@ -58,7 +58,7 @@ def measured(cell: Cell, cache: Path, *, resume: bool) -> tuple[Measurement, dic
 
 def _measure(cell: Cell, settings: Settings, cache: Path) -> tuple[Measurement, dict[str, str]]:
     """Measure with every method that the model allows."""
-    methods, refused = list(settings.methods), {}
+    methods, refused = list(settings.methods), dict[str, str]()
     while True:
         try:
             return _measure_once(cell, settings, methods, cache), refused

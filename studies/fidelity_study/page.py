@@ -107,7 +107,7 @@ def _parts(results: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> It
         yield ESTIMATORS
         yield estimator_table(aggregates[CONFIRMATION]["gradient"])
         yield "## By length\n\n![W1 over the length](images/fidelity/lengths.svg)\n"
-        yield length_table(cells)
+        yield length_table(results["lengths"])
         yield "## Other influence methods\n\nOn the confirmation half.\n"
         yield method_table(aggregates, CONFIRMATION)
     yield INSIDE

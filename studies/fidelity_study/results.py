@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from fidelity_study.estimators import ABLATIONS, BASELINES, ENERGY, LADDER, PAPER
 from fidelity_study.evaluation import COLUMNS, RESAMPLES, Evaluation
-from fidelity_study.grid import HALVES, SPLIT_RULE, Cell, Model, settings_of, why_not_possible
+from fidelity_study.grid import (
+    HALVES,
+    SPLIT_RULE,
+    Cell,
+    Model,
+    half_of,
+    settings_of,
+    why_not_possible,
+)
 from posbias import __version__
 from posbias.atomic import atomic_write_text
 from posbias.uncertainty import KERNEL_ALLOWANCE, LEVEL, SEED
@@ -28,6 +36,7 @@ __all__ = [
     "NOT_POSSIBLE",
     "NOT_RUN",
     "aggregates",
+    "by_length",
     "document",
     "read_results",
     "row_of",
@@ -90,6 +99,7 @@ def document(
         "columns": list(COLUMNS),
         "cells": listed,
         "aggregates": aggregates(listed, resampled),
+        "lengths": by_length(listed, resampled),
     }
 
 
@@ -152,6 +162,30 @@ def aggregates(cells: Sequence[Mapping[str, Any]], resampled: Resampled) -> dict
             for method in methods
         }
     return found
+
+
+def by_length(cells: Sequence[Mapping[str, Any]], resampled: Resampled) -> list[dict[str, Any]]:
+    """Return an entry per length and text with measured cells: what all models say together.
+
+    ``n``, ``text``, ``half`` and ``totals``: default, paper's estimator and uniform under the
+    gradient, as in `aggregates`.
+    """
+    groups: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        if cell["status"] == MEASURED:
+            groups.setdefault((cell["n"], cell["text"]), []).append(cell)
+    return [
+        {
+            "n": n,
+            "text": text,
+            "half": half_of(n, text),
+            "totals": {
+                name: _aggregate(group, name, "gradient", resampled)
+                for name in (DEFAULT, PAPER, "uniform")
+            },
+        }
+        for (n, text), group in sorted(groups.items())
+    ]
 
 
 def _aggregate(

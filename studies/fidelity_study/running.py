@@ -88,7 +88,8 @@ def run_cell(cell: Cell, run: Run) -> float:
     if is_same and file.exists() and not run.evaluate:
         return time.monotonic() - start
     evaluation = evaluate(measurement)
-    np.savez_compressed(folder / "resampled.npz", **evaluation.resampled)
+    resampled: dict[str, Any] = dict(evaluation.resampled)
+    np.savez_compressed(folder / "resampled.npz", **resampled)
     found = entry(cell, notes, evaluation)
     atomic_write_text(file, json.dumps(found, allow_nan=False), overwrite=True)
     return time.monotonic() - start

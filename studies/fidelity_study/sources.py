@@ -122,7 +122,8 @@ def _weights(model: Model) -> Path:
 
 def _untrained(config: Any) -> Any:
     torch.manual_seed(RANDOM_SEED)
-    network: Any = AutoModelForCausalLM.from_config(config)
+    untyped: Any = AutoModelForCausalLM
+    network: Any = untyped.from_config(config)
     return network.float().eval()
 
 

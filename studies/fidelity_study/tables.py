@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fidelity_study.estimators import ABLATIONS, BASELINES, ENERGY, LADDER, PAPER
-from fidelity_study.grid import HALVES, LENGTHS
 from fidelity_study.results import DEFAULT, MEASURED, row_of
 from posbias.uncertainty import Interval, with_range
 
@@ -119,25 +117,21 @@ def method_table(aggregates: Mapping[str, Any], half: str) -> str:
     return markdown([*head, "farther than paper"], rows)
 
 
-def length_table(cells: Sequence[Cell]) -> str:
-    """Return the median over the trained and over the untrained models at each length."""
+def length_table(lengths: Sequence[Mapping[str, Any]]) -> str:
+    """Return median and worst cell over the models at each length, on each text."""
     rows = []
-    for n in LENGTHS:
-        for half in HALVES:
-            chosen = [
-                cell
-                for cell in cells
-                if cell["n"] == n and cell["half"] == half and cell["status"] == MEASURED
+    for entry in lengths:
+        totals = entry["totals"]
+        worst = totals[DEFAULT]
+        rows.append(
+            [
+                *(entry["n"], entry["text"], entry["half"], worst["cells"]),
+                *(ranged(totals[name], "median") for name in (DEFAULT, PAPER, "uniform")),
+                f"{ranged(worst, 'worst')}, {worst['worst_cell'].rsplit('.', 2)[0]}",
             ]
-            if not chosen:
-                continue
-            row = [n, half, chosen[0]["text"], len(chosen)]
-            for name in (DEFAULT, PAPER, "uniform"):
-                values = [row_of(cell, name)["w1"] for cell in chosen]
-                row.append(f"{statistics.median(values):.3f} ({max(values):.3f})")
-            rows.append(row)
-    head = ["n", "half", "text", "models", "default: median (worst)", "paper", "uniform"]
-    return markdown(head, rows)
+        )
+    head = ["n", "text", "half", "models", "default: median W1", "paper", "uniform"]
+    return markdown([*head, "default: worst W1"], rows)
 
 
 def model_table(cells: Sequence[Cell], n: int, text: str) -> str:
