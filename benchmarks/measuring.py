@@ -221,7 +221,11 @@ def _store_random(folder: Path, name: str, settings: dict[str, Any]) -> Path:
 def _store_gemma(folder: Path, source: str) -> Path:
     """Store the model unpacked, since unpacking takes more memory than measuring."""
     target, loaded = folder / "gemma", load_model(source)
-    loaded.model.save_pretrained(target)
+    plain = type(loaded.model)(loaded.model.config)
+    plain.load_state_dict(loaded.model.state_dict())
+    if hasattr(plain.config, "quantization_config"):  # of the file, not of the unpacked weights
+        del plain.config.quantization_config
+    plain.save_pretrained(target)
     loaded.tokenizer.save_pretrained(target)
     return target
 

@@ -22,7 +22,7 @@ from posbias.errors import InstrumentationError
 from posbias.models.architectures import text_config
 from posbias.models.checks import Preflight, overflow_advice
 from posbias.models.instrument import instrumented
-from posbias.models.sites import ModelSites
+from posbias.models.sites import LayerSites, ModelSites
 from posbias.models.state import forward_logits
 from posbias.models.tap import AttentionRows, AttentionTap, is_attention_call
 
@@ -101,7 +101,8 @@ def check_attention_counts(
     ids : Tensor of int64, shape (2, m)
         Windows; the first few tokens that differ are used, since equal ones have equal values.
     windows : sequence of (int or None), length T
-        Sliding windows; a window of one key leaves nothing to replace, and is left out.
+        Sliding windows; a window of one key leaves nothing to replace, and is left out, as is a
+        layer with a weight matrix of zeros.
     tokens : int
         Largest number of tokens per pass.
     checks : Preflight
@@ -118,7 +119,11 @@ def check_attention_counts(
     """
     short = _different_tokens(ids, min(_PREFIX, ids.shape[1]))
     least = 2.0 * float(torch.finfo(sites.dtype).eps)
-    layers = [layer for layer in range(len(sites.layers)) if windows[layer] != 1]
+    layers = [
+        layer
+        for layer, site in enumerate(sites.layers)
+        if windows[layer] != 1 and not _is_zero_by_weights(site)
+    ]
     size = max(1, min(_COPIES, tokens // short.shape[1]))
     idle: list[int] = []
     for begin in range(0, len(layers), size):
@@ -135,9 +140,18 @@ def check_attention_counts(
         float(len(idle)),
         0.0,
         f"The update of layer {idle[0] + 1 if idle else 0} stays the same when its attention is "
-        "replaced, so that what is seen is not what the layer does. Usual causes: a hook or stub "
-        "that replaces or removes the output of attention, or weights that are zero",
+        "replaced, so that what is seen is not what the layer does. The usual cause is a hook or "
+        "stub that replaces or removes the output of attention",
     )
+
+
+def _is_zero_by_weights(site: LayerSites) -> bool:
+    """Whether a layer's attention adds nothing because a weight matrix of it is zero.
+
+    So begin layers that are inserted into a trained model.
+    """
+    matrices = (weight for weight in site.attention.parameters() if weight.dim() > 1)
+    return any(not bool(weight.detach().any()) for weight in matrices)
 
 
 class _OwnTokenOnly(TorchFunctionMode):
