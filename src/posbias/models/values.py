@@ -106,12 +106,10 @@ def why_no_mlp(sites: ModelSites, forward: Forward) -> str | None:
         rest = trace.returned.double() - x.double() - site.multiplier * update.double()
         scale = float(trace.returned.abs().max())
         outputs = [event.output.double() for event in trace.events if event.output is not None]
-        errors = [
-            float((rest - factor * m).abs().max())
-            for m in outputs
-            for factor in {1.0, site.multiplier}
-        ]
-        if not min(errors, default=scale) <= tolerance * scale:
+        errors = [float(rest.abs().max())]  # Blocks without an MLP add nothing more.
+        for m in outputs:
+            errors += [float((rest - c * m).abs().max()) for c in {1.0, site.multiplier}]
+        if not min(errors) <= tolerance * scale:
             return (
                 f"layer {layer + 1} does not return x + a plus the output of its MLP (a norm on "
                 "the stream itself is the usual cause)"
