@@ -212,6 +212,8 @@ def test_summarised_kernels_are_kept_without_a_matrix() -> None:
     measurement = record_all(tiny("llama"), record="default", kernels="summary", jacobian=0)
     assert not any(name in measurement.arrays for name in VALUE_KERNELS.values())
     assert "value.norm.sum" in measurement.arrays
+    with pytest.raises(InputError, match="only summaries"):
+        measurement.kernels("centred-value-weighted-energy")
 
 
 @pytest.mark.parametrize("kind", NO_MLP)
@@ -220,7 +222,9 @@ def test_a_norm_on_the_stream_leaves_the_mlp_out(kind: str) -> None:
     assert not any("+mlp" in name for name in measurement.arrays)
     with pytest.raises(InputError, match="norm on the stream"):
         measurement.mixing("energy+mlp")
-    joined = merge([record_all(tiny(kind), windows=3)])
+    ids = token_ids(4, N).numpy()
+    parts = [measure(tiny(kind), ids, batch_size=2, influence="none", part=(k, 2)) for k in (1, 2)]
+    joined = merge(parts)
     with pytest.raises(InputError, match="norm on the stream"):
         joined.mixing("energy+mlp")
 

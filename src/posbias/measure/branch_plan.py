@@ -40,7 +40,7 @@ class BranchPlan:
     kernels : tuple of str
         Array names of the kernels to record, which take ``8 T n^2`` bytes each.
     reasons : dict of str
-        Why ``values`` or ``mlp`` are left out.
+        Why ``values``, ``mlp`` or ``kernels`` are left out.
     """
 
     paths: tuple[ValuePath, ...] | None
@@ -89,6 +89,8 @@ def plan_branches(checked: CheckedModel, ids: Tensor, options: MeasureOptions) -
     if missing is not None:
         reasons["mlp"] = missing
     kernels: tuple[str, ...] = ()
-    if paths is not None and options.kernels == "full":
+    if options.kernels == "summary":
+        reasons["kernels"] = "only summaries of the kernels were kept (kernels='summary')"
+    elif paths is not None:
         kernels = (*(FURTHER_KERNELS if options.record == "all" else ()), CENTRED_ENERGY)
     return BranchPlan(paths, missing is None, kernels, reasons)

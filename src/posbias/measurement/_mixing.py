@@ -54,12 +54,13 @@ def why_absent(name: str, reasons: Mapping[str, Any]) -> str:
     name : str
         Of the array.
     reasons : mapping
-        The section ``run`` of the manifest, which holds what could not be recorded: ``values``
-        and ``mlp``, each with the reason.
+        The section ``run`` of the manifest, which holds what could not be recorded: ``values``,
+        ``mlp`` and ``kernels``, each with the reason; of merged measurements in ``parts``.
     """
-    part = "mlp" if "+mlp" in name else "values" if name.startswith(_FROM_VALUES) else ""
-    if reasons.get(part):
-        return f"it could not be recorded: {reasons[part]}"
+    for run in (reasons, *reasons.get("parts", ())):
+        for part, concerned in _PARTS.items():
+            if run.get(part) and any(mark in name for mark in concerned):
+                return f"it could not be recorded: {run[part]}"
     if name == mixing_array(JACOBIAN):
         return "it was not recorded, measure again with jacobian=8 (--jacobian 8) or more"
     if name.startswith(("logits.", "content.")):
@@ -68,7 +69,7 @@ def why_absent(name: str, reasons: Mapping[str, Any]) -> str:
     return f"it was not recorded, measure again with record={record!r} (--record {record})"
 
 
-_FROM_VALUES = ("value.", "kernel.value", "kernel.centred-value")
+_PARTS = {"mlp": ("+mlp",), "values": ("value.", "value-", "centred-norm"), "kernels": ("kernel.",)}
 ONLY_WITH_ALL = (
     "kernel.attention-energy.sum",
     "kernel.value.sum",
