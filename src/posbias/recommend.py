@@ -11,10 +11,21 @@ from posbias.estimator import ENERGY_ROLLOUT, PAPER, Estimator
 from posbias.measurement import Measurement
 from posbias.measurement.estimates import why_not
 
-__all__ = ["NEARLY_ORTHOGONAL", "Quantities", "Recommendation", "decide", "quantities", "recommend"]
+__all__ = [
+    "COHERENT",
+    "NEARLY_ORTHOGONAL",
+    "Quantities",
+    "Recommendation",
+    "decide",
+    "quantities",
+    "recommend",
+]
 
 NEARLY_ORTHOGONAL = 0.3
 """Mean size of the cosine of update and stream up to which their energies add, nearly."""
+
+COHERENT = 2.0
+"""Mean coherence from which contributions count as adding in amplitude, not in energy."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,10 @@ class Quantities:
     alignment : float or None
         Mean over layers of the size of the cosine of update and stream, both less their means over
         the tokens of the window; None if it was not recorded. 0 where they are orthogonal.
+    coherence : float or None
+        Mean over layers, weighted by their share of centred energy, of how much more energy the
+        update has than its parts from different keys together
+        (``stream.coherence.windows``): 1 where the parts are unrelated. None if not recorded.
     lacking : str or None
         What ``energy-rollout`` needs and the measurement lacks, with the reason; None if nothing.
     """
@@ -40,6 +55,7 @@ class Quantities:
     sink_layers: int
     sink_strength: float
     alignment: float | None
+    coherence: float | None
     lacking: str | None
 
 
@@ -87,6 +103,7 @@ def quantities(measurement: Measurement) -> Quantities:
         sink_layers=sum(bool(positions) for positions in sinks.by_layer),
         sink_strength=sinks.strength,
         alignment=None if cosines is None else float(np.abs(cosines.mean(axis=0)).mean()),
+        coherence=_coherence(measurement),
         lacking=why_not(measurement, ENERGY_ROLLOUT),
     )
 
@@ -94,8 +111,13 @@ def quantities(measurement: Measurement) -> Quantities:
 def decide(found: Quantities) -> Recommendation:
     """Choose an estimator from quantities inside a model.
 
-    The rule: ``energy-rollout`` where its arrays were recorded, else the paper's estimator.
+    The rule: ``energy-rollout`` where its arrays were recorded and attention brings unrelated
+    things from different keys (coherence below `COHERENT`), else the paper's estimator.
 
+    - Coherence: energies add over paths only if what comes along them is unrelated. In trained
+      models it is 1.0 to 1.5. In a rotary model at random initialisation, whose attention is
+      nearly uniform, every update is the same mean over the context; it is 2.6 to 2.8 there, and
+      amplitudes add along the paths.
     - Sinks do not change the choice: ``energy-rollout`` treats them as identity, which is the same
       as keeping them where there is none. Where only the paper's estimator is left, they are a
       reason for distrust: it counts attention to a sink as information from it.
@@ -117,8 +139,34 @@ def decide(found: Quantities) -> Recommendation:
     if found.lacking is not None:
         first = f"energy-rollout needs {found.lacking}"
         return Recommendation(PAPER, (first, *reasons), found)
+    if found.coherence is not None and found.coherence >= COHERENT:
+        first = (
+            f"what attention brings from different keys adds up (coherence {found.coherence:.2g}, "
+            f"1 is unrelated, the limit is {COHERENT:g}): amplitudes add, not energies"
+        )
+        return Recommendation(PAPER, (first, *reasons), found)
     first = "values and MLP updates were recorded: contributions can be weighed by their energy"
+    reasons += _on_coherence(found)
     return Recommendation(ENERGY_ROLLOUT, (first, *reasons), found)
+
+
+def _coherence(measurement: Measurement) -> float | None:
+    found = measurement.arrays.get("stream.coherence.windows")
+    if found is None:
+        return None
+    weight = measurement.mixing("centred-energy")
+    if not weight.any():
+        return 1.0
+    return float((found.mean(axis=0) * weight).sum() / weight.sum())
+
+
+def _on_coherence(found: Quantities) -> list[str]:
+    if found.coherence is None:
+        return []
+    return [
+        "what attention brings from different keys is nearly unrelated "
+        f"(coherence {found.coherence:.2g})"
+    ]
 
 
 def _on_sinks(found: Quantities) -> str:

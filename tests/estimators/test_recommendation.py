@@ -13,13 +13,16 @@ from posbias.estimator import ENERGY_ROLLOUT, PAPER
 from posbias.measurement import Measurement
 from posbias.recommend import Quantities, decide, quantities, recommend
 
-PLAIN = Quantities(layers=8, sink_layers=0, sink_strength=0.0, alignment=0.05, lacking=None)
+PLAIN = Quantities(
+    layers=8, sink_layers=0, sink_strength=0.0, alignment=0.05, coherence=1.1, lacking=None
+)
 
 
 def test_energies_are_recommended_where_values_were_recorded() -> None:
     found = decide(PLAIN)
     assert found.estimator == ENERGY_ROLLOUT
-    assert "nearly orthogonal" in found.reasons[-1]
+    assert "nearly orthogonal" in found.reasons[2]
+    assert found.reasons[-1].endswith("(coherence 1.1)")
     assert "no key acts as an attention sink" in found.reasons[1]
     sunk = decide(replace(PLAIN, sink_layers=6, sink_strength=0.31))
     assert sunk.estimator == ENERGY_ROLLOUT
@@ -35,7 +38,14 @@ def test_the_paper_s_estimator_is_what_is_left_without_values() -> None:
 
 
 def test_aligned_updates_are_a_reason_for_caution() -> None:
-    assert "trust predictions less" in decide(replace(PLAIN, alignment=0.6)).reasons[-1]
+    assert "trust predictions less" in decide(replace(PLAIN, alignment=0.6)).reasons[2]
+
+
+def test_amplitudes_are_recommended_where_contributions_are_coherent() -> None:
+    found = decide(replace(PLAIN, coherence=2.6))
+    assert found.estimator == PAPER
+    assert "amplitudes add" in found.reasons[0]
+    assert decide(replace(PLAIN, coherence=None)).estimator == ENERGY_ROLLOUT
 
 
 def test_quantities_are_read_from_the_measurement() -> None:
@@ -44,6 +54,12 @@ def test_quantities_are_read_from_the_measurement() -> None:
     cosines = measurement.arrays["stream.centred-alignment.windows"]
     by_layer = [abs(cosines[:, t].mean()) for t in range(measurement.layers)]
     assert found.alignment == pytest.approx(np.mean(by_layer))
+    shares, ratios = (
+        measurement.arrays[name].mean(axis=0)
+        for name in ("mixing.centred-energy.windows", "stream.coherence.windows")
+    )
+    weighted = sum(s * r for s, r in zip(shares, ratios, strict=True)) / sum(shares)
+    assert found.coherence == pytest.approx(weighted)
     assert (found.layers, found.sink_layers, found.lacking) == (measurement.layers, 0, None)
     bare = quantities(make())
     assert bare.alignment is None

@@ -154,6 +154,29 @@ def test_mixing_and_alignment(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUE_KINDS)
+def test_coherence(kind: str) -> None:
+    model, ids = tiny(kind, dtype=torch.float64, attn="eager"), token_ids(2, N)
+    with torch.no_grad():
+        attentions = model(input_ids=ids, use_cache=False, output_attentions=True).attentions
+    arrays = measure(tiny(kind, dtype=torch.float64), ids.numpy(), influence="none").arrays
+    layers = zip(blocks_of(model), branches_by_hand(model, ids), attentions, strict=True)
+    for layer, (block, (x, _, _), attention) in enumerate(layers):
+        weight, v = projection_weight(model, block), values_by_hand(model, block, x)
+        A, width = attention.double().numpy(), v.shape[-1]
+        for w in range(2):
+            ratios = []
+            for i in range(1, N):
+                parts = np.zeros((N, len(weight)))
+                for j in range(i + 1):
+                    for h in range(HEADS):
+                        less = v[w, h, j] - v[w, h].mean(0)
+                        parts[j] += A[w, h, i, j] * (weight[:, h * width : (h + 1) * width] @ less)
+                ratios.append((parts.sum(0) ** 2).sum() / (parts**2).sum())
+            found = arrays["stream.coherence.windows"][w, layer]
+            assert found == pytest.approx(np.mean(ratios), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", VALUE_KINDS)
 def test_kernels_weighted_by_values(kind: str) -> None:
     model, ids = tiny(kind, dtype=torch.float64, attn="eager"), token_ids(2, N)
     with torch.no_grad():

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from posbias.errors import InstrumentationError
 from posbias.measure.branch_plan import CENTRED_ENERGY, BranchPlan
+from posbias.measure.coherence import chosen_queries, coherences
 from posbias.measure.token_shares import alignments, mixing_shares, token_products
 from posbias.measure.value_kernels import HeadProducts, add_energy_rows, plain_grams
 from posbias.models.preflight import CheckedModel
@@ -27,6 +28,7 @@ __all__ = ["ROUNDING", "BranchSums"]
 Arrays = dict[str, NDArray[Any]]
 
 _STREAM = "stream.norm.sum"
+_COHERENCE = "stream.coherence.windows"
 _VALUE, _CENTRED_VALUE = "value.norm.sum", "value.centred-norm.sum"
 
 ROUNDING = 64 * torch.finfo(torch.float64).eps
@@ -73,7 +75,9 @@ class BranchSums:
         self._n = length
         self._device = device
         self._span = slice(0, 0)
-        names = self._token_means(torch.ones(8, 1))
+        names = [*self._token_means(torch.ones(8, 1))]
+        if plan.kernels:
+            names.append(_COHERENCE)
         lengths = [_STREAM] if plan.paths is None else [_STREAM, _VALUE, _CENTRED_VALUE]
         zeros = functools.partial(torch.zeros, dtype=torch.float64, device=device)
         self._sums: dict[str, Tensor] = {
@@ -126,6 +130,7 @@ class BranchSums:
             self._begin_values(layer, rows, self._plan.paths[layer])
         for index, grams in enumerate(self._grams):
             self._add_rows(attention, index, grams)
+            self._add_coherence(attention, index, grams)
         self._rows_seen += attention.stop - attention.start
         if attention.stop == self._n:
             self._grams = []
@@ -172,7 +177,7 @@ class BranchSums:
             if self._plan.kernels:
                 whole = products.grams(given) if len(self._plan.kernels) > 1 else None
                 least = ROUNDING**2 * float(lengths.max())
-                self._grams.append(_Grams(products.grams(centred), whole, least))
+                self._grams.append(_Grams(products, centred, products.grams(centred), whole, least))
 
     def _head_products(self, layer: int, path: ValuePath, values: Tensor) -> HeadProducts:
         """Return the products of the heads of a layer, kept as long as all of them are small."""
@@ -188,6 +193,19 @@ class BranchSums:
     def _add_length(self, name: str, layer: int, energies: Tensor) -> None:
         lengths = energies.to(torch.float64).sqrt().mean(0)
         self._sums[name][layer] += lengths.to(self._device)
+
+    def _add_coherence(self, rows: AttentionRows, index: int, grams: _Grams) -> None:
+        """Add the coherence of some queries of a block, as parts of a mean over all of them."""
+        found = coherences(
+            rows,
+            index,
+            centred=grams.values,
+            products=grams.products,
+            grams=grams.centred,
+            least=grams.least,
+        )
+        place = self._span.start + index, rows.layer
+        self._sums[_COHERENCE][place] += found.sum().to(self._device) / len(chosen_queries(self._n))
 
     def _add_rows(self, rows: AttentionRows, index: int, grams: _Grams) -> None:
         """Add a block of rows of one window to each kernel."""
@@ -207,8 +225,10 @@ class BranchSums:
 
 @dataclass(frozen=True)
 class _Grams:
-    """Gram matrices of one window: of centred values, of values, and what counts as rounding."""
+    """Centred values of one window, Gram matrices of these and of all, what counts as rounding."""
 
+    products: HeadProducts
+    values: Tensor
     centred: Tensor
     whole: Tensor | None
     least: float

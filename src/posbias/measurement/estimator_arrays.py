@@ -105,6 +105,14 @@ ESTIMATOR_ARRAYS: Mapping[str, ArraySpec] = {
         "mean cosine of x and a over tokens 1..n-1; 0 where one of them is zero"
     ),
     "stream.centred-alignment.windows": _cosine("the same of x_c and a_c"),
+    "stream.coherence.windows": ArraySpec(
+        ("D", "T"),
+        "ratio of energies",
+        "mean over queries of |sum_j c_j|^2 / sum_j |c_j|^2 with c_j = sum_h A_h[i,j] W_O^h "
+        "(v_h[j] - mean_k v_h[k]); 1 where what different keys bring is unrelated",
+        low=0.0,
+        required=False,
+    ),
     "stream.norm.sum": _length("|x|"),
     "value.norm.sum": _length("the mean over heads of |W_O^h v_h|"),
     "value.centred-norm.sum": _length("the mean over heads of |W_O^h (v_h - mean_k v_h[k])|"),

@@ -94,6 +94,15 @@ class AttentionRows:
         work = torch.promote_types(self.logits.dtype, torch.float32)
         return torch.softmax(self.logits.masked_fill(~self.visible, -math.inf), dim=-1, dtype=work)
 
+    def probabilities_of(self, index: int, rows: Tensor) -> Tensor:
+        """Return the probabilities of some rows of one window, shape (H, len(rows), k)."""
+        if self.applied is not None:
+            return self.applied[index][:, rows]
+        logits = self.logits[index][:, rows]
+        hidden = ~self.visible.expand_as(self.logits)[index][:, rows]
+        work = torch.promote_types(logits.dtype, torch.float32)
+        return torch.softmax(logits.masked_fill(hidden, -math.inf), dim=-1, dtype=work)
+
     @property
     def stop(self) -> int:
         """One past the last query row."""

@@ -1,0 +1,67 @@
+"""Whether what attention brings to a query from its keys adds up, or is unrelated."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posbias.measure.value_kernels import HeadProducts, energies_of
+from posbias.models.tap import AttentionRows
+
+__all__ = ["chosen_queries", "coherences"]
+
+_QUERIES = 64
+
+
+def chosen_queries(length: int) -> Tensor:
+    """Return the queries that are looked at: all but the first, or 64 evenly spaced ones."""
+    count = min(_QUERIES, length - 1)
+    return torch.linspace(1, length - 1, count).round().to(torch.int64).unique()
+
+
+def coherences(
+    rows: AttentionRows,
+    index: int,
+    *,
+    centred: Tensor,
+    products: HeadProducts,
+    grams: Tensor,
+    least: float,
+) -> Tensor:
+    """Return the coherence of the chosen queries of a block, for one window of text.
+
+    With c_j = sum_h A_h[i,j] W_O^h (v_h[j] - mean_k v_h[k]) what key j brings to query i it is
+    ``|sum_j c_j|^2 / sum_j |c_j|^2``: 1 where the parts of different keys are unrelated, up to
+    their number where they are the same, 0 where they cancel.
+
+    Parameters
+    ----------
+    rows : AttentionRows
+        The block.
+    index : int
+        Which of its windows of text.
+    centred : Tensor, shape (H, n, d)
+        Values of each head less their mean over the tokens, one head per query head.
+    products : HeadProducts
+        Of the layer.
+    grams : Tensor, shape (H, H, n)
+        From `HeadProducts.grams` of the centred values.
+    least : float
+        Energy up to which a query counts as without any; its coherence is 1.
+
+    Returns
+    -------
+    Tensor of float64, shape (q,)
+        One entry per chosen query in the block.
+
+    Notes
+    -----
+    ``q H n (H + d)`` multiplications for q queries.
+    """
+    chosen = chosen_queries(rows.length)
+    here = chosen[(chosen >= rows.start) & (chosen < rows.stop)] - rows.start
+    p = rows.probabilities_of(index, here.to(rows.logits.device)).to(centred.dtype)
+    total = products.grams(p @ centred[:, : p.shape[-1]]).sum((0, 1)).to(torch.float64)
+    parts = energies_of(p, grams).sum(-1).to(torch.float64)
+    is_there = parts > least
+    return torch.where(is_there, total.clamp(min=0.0) / parts.where(is_there, 1.0), 1.0)
