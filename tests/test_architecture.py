@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
         *("estimator", "sinks"),
     },
     "models": {"errors", "kernels", "spec"},
-    "measure": {*BASE, "kernels", "spec", "measurement", "models"},
+    "measure": {*BASE, "kernels", "spec", "sinks", "measurement", "models"},
     "recommend": {"errors", "estimator", "sinks", "measurement"},
     "plan": {*BASE, *("kernels", "rollout", "spec", "measurement", "estimator", "recommend")},
     "predict": {*BASE, *("kernels", "rollout", "spec", "measurement", "estimator", "plan")},

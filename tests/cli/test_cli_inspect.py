@@ -37,6 +37,7 @@ def test_layers_checks_and_tokenizer_are_printed(capsys: Capture) -> None:
     # BLOOM has one attention implementation only.
     assert any("eager equals sdpa" in line and "not applicable" in line for line in lines)
     assert "FAILED" not in captured.out
+    assert lines[-1] == "Attention sinks are looked for on a TEXT; none was given."
 
 
 def test_json_has_what_the_table_shows(capsys: Capture, tmp_path: Path) -> None:
@@ -72,12 +73,16 @@ def test_content_of_a_text_as_table_json_and_figure(capsys: Capture, tmp_path: P
     words = ["inspect", "embedded:bloom", "embedded", "--windows", "3", *SMALL]
     figure = tmp_path / "content.svg"
     assert main([*words, "--figure", str(figure)]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr().out
+    assert "Attention sinks: none." in printed
+    rows = [line.split() for line in printed.splitlines()]
     table = {(r[0], r[1]): r[2:] for r in rows if len(r) == 7 and r[0].isdigit()}
     assert len(table) == 64
     assert figure.stat().st_size > 1000
     assert main([*words, "--json", str(tmp_path / "i.json")]) == 0
-    content = json.loads((tmp_path / "i.json").read_text())["content"]
+    document = json.loads((tmp_path / "i.json").read_text())
+    assert document["sinks"]["found"] == []
+    content = document["content"]
     names = ["d", "diagonal_std", "lower_std", "separation", "explained"]
     for k, name in enumerate(names):
         values = np.array(content[name])

@@ -46,8 +46,9 @@ Text = Annotated[
     str | None,
     typer.Argument(
         metavar="TEXT",
-        help="Also test on this text how well a constant plus a diagonal term describes content: "
-        "embedded, a .txt or .jsonl file, a folder of them, or datasets:NAME[:CONFIG].",
+        help="Also look on this text for attention sinks, and test how well a constant plus a "
+        "diagonal term describes content: embedded, a .txt or .jsonl file, a folder of them, or "
+        "datasets:NAME[:CONFIG].",
         show_default=False,
     ),
 ]
@@ -80,7 +81,8 @@ def inspect(  # noqa: PLR0913  one parameter per option
     """Show what posbias found in a model, layer by layer, and whether it passes every check.
 
     Prints for each layer where the attention update is taken, where norms stand, heads, position
-    scheme, window, sinks and multipliers. Exits with 3 if the model cannot be measured.
+    scheme, window, learned sinks and multipliers; with a TEXT also which keys act as attention
+    sinks. Exits with 3 if the model cannot be measured.
     """
     del debug
     if figure is not None and text is None:
@@ -146,6 +148,11 @@ def _show(inspection: Inspection) -> None:
             f"Sliding windows of {edges} keys do not end within the {inspection.length} positions "
             f"looked at; use --length {inspection.unreached_windows[-1] + 1} to check their edge."
         )
+    if inspection.sinks is not None:
+        start = bool(inspection.tokenizer["adds_bos"])
+        print("\n".join(f"Attention {line}." for line in inspection.sinks.lines(start_token=start)))
+    elif inspection.error is None:
+        print("Attention sinks are looked for on a TEXT; none was given.")
     if inspection.content is not None:
         show_table(
             plain_table(*_content_table(inspection.content), title=_content_title(inspection))

@@ -17,7 +17,7 @@ from posbias.measure.options import MeasureOptions
 from posbias.measure.runner import measure
 from posbias.measure.text import TextCollection, read_text
 from posbias.measure.windows import automatic_prefix, check_vocabulary, make_windows
-from posbias.measurement import ContentFit
+from posbias.measurement import ContentFit, Measurement
 from posbias.models.architectures import text_config
 from posbias.models.checks import Preflight
 from posbias.models.inspection import LayerFacts, describe_layers, read_constants
@@ -25,6 +25,7 @@ from posbias.models.loading import LoadedModel, load_model, maximum_length
 from posbias.models.preflight import CheckedModel, check_model
 from posbias.models.sites import input_embedding
 from posbias.models.state import attention_implementation, input_device, measuring, model_errors
+from posbias.sinks import Sinks
 
 __all__ = ["ContentReport", "Inspection", "inspect_model"]
 
@@ -89,6 +90,8 @@ class Inspection:
         Positions of the windows that were looked at.
     content : ContentReport or None
         Only with a text.
+    sinks : Sinks or None
+        Keys that act as attention sinks; only with a text.
     error : UnsupportedModelError, InstrumentationError or None
         Why the model was refused.
     """
@@ -99,6 +102,7 @@ class Inspection:
     checks: Mapping[str, Mapping[str, Any]]
     length: int
     content: ContentReport | None = None
+    sinks: Sinks | None = None
     error: UnsupportedModelError | InstrumentationError | None = None
 
     @property
@@ -117,6 +121,7 @@ class Inspection:
             "length": self.length,
             "unreached_windows": list(self.unreached_windows),
             "content": None if self.content is None else self.content.as_dict(),
+            "sinks": None if self.sinks is None else self.sinks.as_dict(),
             "error": None if self.error is None else str(self.error),
         }
 
@@ -124,7 +129,7 @@ class Inspection:
 def inspect_model(
     model: Any, text: Documents | None = None, *, options: MeasureOptions | None = None
 ) -> Inspection:
-    """Locate and check the parts of a model; with a text, test the content abstraction on it.
+    """Locate and check the parts of a model; with a text, look at content and sinks on it.
 
     Parameters
     ----------
@@ -174,9 +179,10 @@ def inspect_model(
                 layers = describe_layers(checked, ids)
         except (UnsupportedModelError, InstrumentationError) as refusal:
             error = refusal
-    content = None
+    content = sinks = None
     if text is not None and error is None:
-        content = _content(loaded, documents, chosen)
+        measurement = measure(loaded, documents, options=replace(chosen, dtype=None))
+        content, sinks = _content(measurement, documents.source), measurement.sinks()
     return Inspection(
         _model_facts(loaded, checked),
         _tokenizer_facts(loaded),
@@ -184,6 +190,7 @@ def inspect_model(
         preflight.results,
         chosen.length,
         content=content,
+        sinks=sinks,
         error=error,
     )
 
@@ -208,10 +215,9 @@ def _windows(loaded: LoadedModel, text: TextCollection, options: MeasureOptions)
     return torch.from_numpy(windows.ids.copy()).to(input_device(loaded.model))
 
 
-def _content(loaded: LoadedModel, text: TextCollection, options: MeasureOptions) -> ContentReport:
-    measurement = measure(loaded, text, options=replace(options, dtype=None))
+def _content(measurement: Measurement, source: str) -> ContentReport:
     return ContentReport(
-        text.source,
+        source,
         measurement.windows,
         measurement.n,
         measurement.content(),
