@@ -79,3 +79,13 @@ def test_the_sink_defeats_the_estimator_of_the_paper(comparison: dict[str, Any])
     rows = {row["variant"]: row for row in comparison["rows"]}
     assert 0.5 < rows["residual+measured"]["w1"] < 0.9
     assert rows["uniform"]["w1"] < rows["residual+measured"]["w1"]
+
+
+def test_energies_with_the_sink_as_identity_hold(comparison: dict[str, Any], output: Path) -> None:
+    rows = {row["variant"]: row for row in comparison["rows"]}
+    assert comparison["recommended"] == "energy-rollout"
+    assert rows["energy-rollout"]["w1"] < 0.1
+    sinks = Measurement.open(output).sinks()
+    assert sinks.positions == (0,)
+    assert sum(bool(found) for found in sinks.by_layer) > LAYERS // 2
+    assert all(s.value_norm is not None and s.value_norm < 1.0 for s in sinks.found)
