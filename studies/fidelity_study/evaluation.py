@@ -15,7 +15,7 @@ from posbias.errors import InputError
 from posbias.measurement import Measurement
 from posbias.metrics import distance_arrays
 from posbias.plan import Plan, plan_predictions
-from posbias.recommend import recommend
+from posbias.recommend import quantities, recommend
 from posbias.uncertainty import (
     Draws,
     Interval,
@@ -180,7 +180,8 @@ def _quantities(measurement: Measurement, draws: Draws) -> dict[str, Any]:
         "position": measurement.manifest["model"]["position_scheme"]["type"],
         "sinks": measurement.sinks().as_dict(),
     }
-    for name in ("alignment", "centred-alignment", "coherence"):
+    found["coherence"] = _coherence(measurement, draws)
+    for name in ("alignment", "centred-alignment"):
         values = measurement.arrays.get(f"stream.{name}.windows")
         if values is not None:
             found[name] = _mean_over_layers(values, draws)
@@ -191,6 +192,16 @@ def _quantities(measurement: Measurement, draws: Draws) -> dict[str, Any]:
                 values.mean(axis=2) if values.ndim == 3 else values, draws
             )
     return found
+
+
+def _coherence(measurement: Measurement, draws: Draws) -> list[float | None] | None:
+    """Return the coherence that the rule looks at, see `posbias.recommend`, with its interval."""
+    value = quantities(measurement).coherence
+    if value is None:
+        return None
+    each = draws.means(measurement.arrays["stream.coherence.windows"])
+    weights = draws.means(measurement.arrays["mixing.centred-energy.windows"])
+    return _three(interval(value, (each * weights).sum(axis=1) / weights.sum(axis=1)))
 
 
 def _mean_over_layers(values: Array, draws: Draws) -> list[float | None]:

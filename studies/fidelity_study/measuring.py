@@ -17,6 +17,9 @@ from posbias.measurement import Measurement
 
 __all__ = ["measured"]
 
+_NEEDED = {"stream.coherence.windows", "kernel.centred-value.sum"}
+"""Arrays without which a measurement in the cache is not that of this study."""
+
 
 def measured(cell: Cell, cache: Path, *, resume: bool) -> tuple[Measurement, dict[str, Any]]:
     """Return the measurement of a cell and notes on it, from the cache or made now.
@@ -41,8 +44,9 @@ def measured(cell: Cell, cache: Path, *, resume: bool) -> tuple[Measurement, dic
     notes_file = folder / "notes.json"
     if resume and notes_file.exists():
         notes = json.loads(notes_file.read_text(encoding="utf-8"))
-        if notes["settings"] == settings.as_dict():
-            return Measurement.open(folder / "measurement"), notes
+        kept = Measurement.open(folder / "measurement")
+        if notes["settings"] == settings.as_dict() and set(kept.arrays) >= _NEEDED:
+            return kept, notes
     start = time.perf_counter()
     found, refused = _measure(cell, settings, cache)
     found.save(folder / "measurement", overwrite=True)

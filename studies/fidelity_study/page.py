@@ -30,9 +30,9 @@ study compares every estimator with every affordable influence method on several
 lengths, on two kinds of text. W1 is the Wasserstein-1 distance on positions divided by n - 1, in
 [0, 1]; brackets are 95 % intervals (bootstrap over documents, or over windows of one document,
 see [Uncertainty](uncertainty.md)); resampled text makes a rough curve rougher, so that an interval
-may lie to one side of its value. *Default* is what the rule of posbias chooses from quantities
-inside the model, without looking at the influence. Unless a table says otherwise, influence is the
-gradient.
+may lie to one side of its value. *Default* is what [the rule of posbias](methods/default.md)
+chooses from quantities inside the model, without looking at the influence. Unless a table says
+otherwise, influence is the gradient.
 """
 
 SPLIT = """## The split
@@ -50,9 +50,9 @@ ESTIMATORS = """## All estimators
 
 On the confirmation half. `paper,axis=value` changes one choice of the paper's estimator,
 `energy-rollout,axis=value` one choice of the energy rollout, see
-[the API](api/estimator.md). Closer and farther count cells in which the paired difference of W1 is
-on one side of zero beyond its interval. The interval of a median takes each cell as resampled by
-itself. Estimators with `jacobian` were measured up to n = 256.
+[Estimators](methods/default.md). Closer and farther count cells in which the paired difference
+of W1 is on one side of zero beyond its interval. The interval of a median takes each cell as
+resampled by itself. Estimators with `jacobian` were measured up to n = 256.
 
 ![W1 of every estimator: median and worst cell](images/fidelity/estimators.svg)
 """
@@ -60,10 +60,11 @@ itself. Estimators with `jacobian` were measured up to n = 256.
 INSIDE = """## Inside the models
 
 Means over layers in the cells with n = 256 and literature. Sink strength is the attention that
-sinks receive; alignment the cosine of stream and attention update in size (centred: both less
-their means over tokens); coherence compares the energy of what attention brings with the sum of the
-energies of its parts: about 1 where they are unrelated. Sink strength comes from attention summed
-over windows and has no interval.
+[sinks](methods/sinks.md) receive; alignment the cosine of stream and attention update in size
+(centred: both less their means over tokens); coherence compares the energy of what attention brings
+with the sum of the energies of its parts: about 1 where they are unrelated, and it is what the rule
+of the default looks at. Sink strength comes from attention summed over windows and has no
+interval.
 """
 
 AGAIN = """## Run it again

@@ -140,7 +140,13 @@ def _unpacked(model: Model, cache: Path) -> Path:
     target = cache / "unpacked" / model.name
     if not (target / "complete").exists():
         loaded = load_model(model.source)
-        loaded.model.save_pretrained(target)
+        network: Any = loaded.model
+        # The weights are plain numbers by now; transformers refuses to save them while it takes
+        # them for quantised.
+        network.hf_quantizer = None
+        if hasattr(network.config, "quantization_config"):
+            del network.config.quantization_config
+        network.save_pretrained(target)
         loaded.tokenizer.save_pretrained(target)
         (target / "complete").write_text("")
     return target

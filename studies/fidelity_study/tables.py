@@ -163,4 +163,4 @@ def model_table(cells: Sequence[Cell], n: int, text: str) -> str:
 def _triple(values: Sequence[float | None] | None) -> str:
     if values is None or values[0] is None:
         return "-"
-    return with_range(Interval(values[0], values[1], values[2]), 3)
+    return with_range(Interval(values[0], values[1], values[2]), 4)
