@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posbias.measure.value_kernels import HeadProducts, energies_of
+from posbias.measure.value_kernels import HeadProducts
 from posbias.models.tap import AttentionRows
 
 __all__ = ["chosen_queries", "coherences"]
 
-_QUERIES = 64
+_QUERIES = 16
 
 
 def chosen_queries(length: int) -> Tensor:
-    """Return the queries that are looked at: all but the first, or 64 evenly spaced ones."""
+    """Return the queries that are looked at: all but the first, or 16 evenly spaced ones."""
     count = min(_QUERIES, length - 1)
     # Steps of at least one, so that no query comes twice.
     return 1 + torch.arange(count) * (length - 2) // max(count - 1, 1)
@@ -61,8 +61,20 @@ def coherences(
     """
     chosen = chosen_queries(rows.length)
     here = chosen[(chosen >= rows.start) & (chosen < rows.stop)] - rows.start
+    if not len(here):
+        return torch.zeros(0, dtype=torch.float64)
     p = rows.probabilities_of(index, here.to(rows.logits.device)).to(centred.dtype)
     total = products.grams(p @ centred[:, : p.shape[-1]]).sum((0, 1)).to(torch.float64)
-    parts = energies_of(p, grams).sum(-1).to(torch.float64)
+    parts = _energy(p, grams).to(torch.float64)
     is_there = parts > least
     return torch.where(is_there, total.clamp(min=0.0) / parts.where(is_there, 1.0), 1.0)
+
+
+def _energy(p: Tensor, grams: Tensor) -> Tensor:
+    """Return the sum over keys of ``w^T G_j w`` for few rows p, shape (H, q, k); shape (q,)."""
+    keys = p.shape[-1]
+    total = p.new_zeros(p.shape[1])
+    for h in range(p.shape[0]):
+        weighted = (grams[h, h:, None, :keys] * p[h:]).sum(0)
+        total += (weighted * p[h]).sum(-1)
+    return total

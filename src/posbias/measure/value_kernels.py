@@ -17,7 +17,7 @@ from torch import Tensor
 from posbias.measure.content_sums import COMPILED_FROM
 from posbias.models.tap import AttentionRows
 
-__all__ = ["HeadProducts", "add_energy_rows", "energies_of", "plain_grams"]
+__all__ = ["HeadProducts", "add_energy_rows", "plain_grams"]
 
 
 class HeadProducts:
@@ -134,7 +134,7 @@ def add_energy_rows(
     compiled = _compiled() if on_cpu and is_worth_it else None
     if compiled is None:
         p = rows.probabilities[index].to(torch.float64)
-        shares = _row_shares(energies_of(p, grams), rows.start, least, root=root)
+        shares = _row_shares(_energies(p, grams), rows.start, least, root=root)
         target += shares.to(target.device)
         return
     place = rows.start, window
@@ -145,16 +145,8 @@ def add_energy_rows(
     function(weights.contiguous().numpy(), grams.numpy(), target.numpy(), place, (least, root))
 
 
-def energies_of(p: Tensor, grams: Tensor) -> Tensor:
-    """Return the energies ``w^T G_j w`` of some rows of one window, shape (r, k).
-
-    Parameters
-    ----------
-    p : Tensor, shape (H, r, k)
-        Attention of the rows.
-    grams : Tensor, shape (H, H, n)
-        From `HeadProducts.grams`.
-    """
+def _energies(p: Tensor, grams: Tensor) -> Tensor:
+    """Return the energies of a block of one window, shape (r, k)."""
     weights = p.permute(2, 1, 0)
     products = weights @ grams[..., : p.shape[-1]].permute(2, 0, 1).to(p.dtype)
     return (products * weights).sum(-1).T.clamp(min=0.0)
