@@ -10,7 +10,7 @@ import torch
 
 from posbias.errors import InstrumentationError
 
-__all__ = ["Preflight", "agreement", "overflow_advice"]
+__all__ = ["Preflight", "agreement", "overflow_advice", "type_name"]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Preflight:
         }
         if not passed:
             raise InstrumentationError(
-                f"check {name} failed in {_name(self.dtype)}: {value:.3g} exceeds "
+                f"check {name} failed in {type_name(self.dtype)}: {value:.3g} exceeds "
                 f"{tolerance:.3g}. {advice}"
             )
 
@@ -51,5 +51,6 @@ def overflow_advice(dtype: torch.dtype) -> str:
     return "Damaged or far too large weights are the usual cause; save or download the model again"
 
 
-def _name(dtype: torch.dtype) -> str:
+def type_name(dtype: torch.dtype) -> str:
+    """Return the name of a number format, e.g. ``"bfloat16"``."""
     return str(dtype).removeprefix("torch.")

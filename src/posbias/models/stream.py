@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from posbias.errors import InstrumentationError, UnsupportedModelError
+from posbias.models._sums import deviation, fit_constants, relative_error
+from posbias.models.checks import type_name
 from posbias.models.sites import (
     LayerSites,
     ModelSites,
@@ -30,6 +32,8 @@ __all__ = ["Certificate", "certify", "identity_tolerance", "search_sites"]
 
 Forward = Callable[[], object]
 
+_SAME = 1e-2  # Two candidates are one if their updates differ by less, in multiples of the update.
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -40,7 +44,8 @@ class Certificate:
     residual : {"sequential", "parallel"}
         Whether x + a is read by a later module or only returned with the MLP's output added.
     error : float
-        Largest deviation relative to the largest entry.
+        Largest deviation of a token from the sum, in multiples of its |c u|, L2 norms. The sum is
+        repeated in the number format of the model, so that rounding of the stream is no deviation.
     multiplier : float
         The constant c.
     update, stream : str
@@ -50,6 +55,8 @@ class Certificate:
         or from its norm; None if no module is such a branch.
     handover : float or None
         Deviation of what the next block reads from what this one returns; None for the last one.
+    resolution : float
+        What `error` would be if half of c were claimed; near 0 where rounding swallows the update.
     """
 
     residual: Literal["sequential", "parallel"]
@@ -59,10 +66,15 @@ class Certificate:
     stream: str
     output: float | None = None
     handover: float | None = None
+    resolution: float = float("inf")
+
+    def is_resolved(self, tolerance: float) -> bool:
+        """Whether another constant would have been noticed."""
+        return self.resolution > 2.0 * tolerance
 
 
 def identity_tolerance(dtype: torch.dtype) -> float:
-    """Return the relative error up to which x_out = x + a counts as exact."""
+    """Return the deviation, in multiples of |a|, up to which x_out = x + a counts as exact."""
     return {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-2}.get(dtype, 5e-2)
 
 
@@ -79,7 +91,8 @@ def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
     Raises
     ------
     InstrumentationError
-        If the identity does not hold in a layer.
+        If the identity does not hold in a layer, or rounding is so coarse beside the update that
+        it would hold for another constant too.
 
     Notes
     -----
@@ -112,6 +125,11 @@ def certify(sites: ModelSites, forward: Forward) -> list[Certificate]:
                 f"{site.multiplier:g}. Usual causes: changed model code or activations that "
                 "overflow. Load in float32 or report the architecture"
             )
+        if not found.is_resolved(tolerance):
+            raise InstrumentationError(
+                f"layer {layer + 1}: the rounding of the stream in {type_name(sites.dtype)} hides "
+                "the attention update, so that x + a cannot be told from x. Measure in float32"
+            )
         above = traces[layer + 1] if layer + 1 < len(traces) else None
         certificates.append(
             replace(
@@ -134,16 +152,22 @@ def search_sites(model: nn.Module, forward: Forward) -> ModelSites:
     """
     blocks = find_blocks(model)
     traces = record([Trace(block) for block in blocks], forward)
-    tolerance = identity_tolerance(dtype_of(model))
+    dtype = dtype_of(model)
+    found = [_search(trace, identity_tolerance(dtype)) for trace in traces]
     layers: list[LayerSites] = []
     proofs: list[Certificate] = []
-    for index, trace in enumerate(traces):
-        proof = _search(trace, tolerance)
-        if proof is None or trace.attention is None:
+    for index, (trace, candidates) in enumerate(zip(traces, found, strict=True)):
+        if not candidates or trace.attention is None:
             raise UnsupportedModelError(
                 f"layer {index + 1} of {type(model).__name__}: no module output times a constant "
                 "is what the layer adds to its residual stream after softmax attention. This "
-                "architecture cannot be measured"
+                f"architecture cannot be measured{_advice(dtype)}"
+            )
+        proof = _agreed(candidates, found)
+        if dtype.itemsize < 4 and _is_ambiguous(trace, proof, candidates):
+            raise UnsupportedModelError(
+                f"layer {index + 1} of {type(model).__name__}: two outputs of modules could be the "
+                f"attention update within the rounding of {type_name(dtype)}{_advice(dtype)}"
             )
         block = trace.block
         layers.append(
@@ -159,11 +183,40 @@ def search_sites(model: nn.Module, forward: Forward) -> ModelSites:
     return ModelSites(
         tuple(layers),
         input_embedding(model),
-        dtype_of(model),
+        dtype,
         None,
         proofs[0].update,
         proofs[0].stream,
     )
+
+
+def _advice(dtype: torch.dtype) -> str:
+    return f" in {type_name(dtype)}; try float32" if dtype.itemsize < 4 else ""
+
+
+def _agreed(candidates: list[Certificate], found: list[list[Certificate]]) -> Certificate:
+    """Return the first candidate that all layers share, or the first one if they share none."""
+    for proof in candidates:
+        place = (proof.update, proof.stream)
+        if all(any((p.update, p.stream) == place for p in layer) for layer in found):
+            return proof
+    return candidates[0]
+
+
+def _is_ambiguous(trace: Trace, proof: Certificate, candidates: list[Certificate]) -> bool:
+    """Whether another candidate would give another update of some token."""
+    u = trace.output_of(proof.update)
+    if u is None:
+        return True
+    a = proof.multiplier * u.double()
+    for other in candidates:
+        v = trace.output_of(other.update)
+        if v is None or other.stream != proof.stream:
+            return True
+        difference = (other.multiplier * v.double() - a).norm(dim=-1)
+        if bool((difference > _SAME * a.norm(dim=-1)).any()):
+            return True
+    return False
 
 
 def _test(
@@ -190,61 +243,72 @@ def _test(
     return best
 
 
-def _search(trace: Trace, tolerance: float) -> Certificate | None:
-    """Return the first proof within the tolerance, sequential before parallel."""
+def _search(trace: Trace, tolerance: float) -> list[Certificate]:
+    """Return the best proof of each place within the tolerance, parallel only without sequential.
+
+    They are in the order of the pass: streams first, then the attention from inside to outside.
+    """
     lineage = trace.attention_lineage()
     if trace.stream is None or not lineage:
-        return None
+        return []
     began = min(event.began for event in lineage)
     streams: list[tuple[str, Tensor]] = [("", trace.stream)]
     streams += [
         (e.name, e.output) for e in trace.events if e.output is not None and e.ended < began
     ]
     for rule in (_sequential, _parallel):
-        for name, x in streams:
-            for event in lineage:
-                for proof in rule(trace, x, event, None, name):
-                    if proof.error <= tolerance:
-                        return proof
-    return None
+        proofs = [
+            min(rule(trace, x, event, None, name), key=lambda p: p.error, default=None)
+            for name, x in streams
+            for event in lineage
+        ]
+        found = [p for p in proofs if p and p.error <= tolerance and p.is_resolved(tolerance)]
+        if found:
+            return found
+    return []
 
 
 def _sequential(
     trace: Trace, x: Tensor, event: Event, multiplier: float | None, stream: str
 ) -> Iterator[Certificate]:
     """Yield a proof for each later tensor, compared with x + c u."""
-    if event.output is None:
+    u = event.output
+    if u is None:
         return
-    u = event.output.double()
     later = [t for e in trace.events if e.began > event.ended for t in e.reads]
     targets = [*later, *([trace.returned] if trace.returned is not None else [])]
     for target in targets:
-        difference = target.double() - x.double()
-        factor = _fit(difference, u) if multiplier is None else multiplier
-        if factor is not None:
-            error = _relative(difference - factor * u, target)
-            yield Certificate("sequential", error, factor, event.name, stream)
+        factors = [multiplier] if multiplier is not None else fit_constants(target, u, (x,))
+        for factor in factors:
+            error = deviation(target, u, factor, (x,))
+            half = _resolution(target, u, factor, (x,))
+            yield Certificate("sequential", error, factor, event.name, stream, resolution=half)
 
 
 def _parallel(
     trace: Trace, x: Tensor, event: Event, multiplier: float | None, stream: str
 ) -> Iterator[Certificate]:
     """Yield a proof for each other branch m, comparing what the block returns with x + c u + m."""
-    if event.output is None or trace.returned is None:
+    u, target = event.output, trace.returned
+    if u is None or target is None:
         return
-    u = event.output.double()
-    difference = trace.returned.double() - x.double()
     lineage = trace.attention_lineage()
     for other in trace.events:
-        if other.output is None or any(other is e for e in lineage):
+        m = other.output
+        if m is None or any(other is e for e in lineage):
             continue
-        m = other.output.double()
-        factor = multiplier
-        if factor is None:
-            factor = _fit(difference - m, u)
-        if factor is not None:
-            error = _relative(difference - factor * u - m, trace.returned)
-            yield Certificate("parallel", error, factor, event.name, stream)
+        factors = [multiplier] if multiplier is not None else fit_constants(target, u, (x, m))
+        for factor in factors:
+            error = deviation(target, u, factor, (x, m))
+            half = _resolution(target, u, factor, (x, m))
+            yield Certificate("parallel", error, factor, event.name, stream, resolution=half)
+
+
+def _resolution(target: Tensor, u: Tensor, factor: float, others: tuple[Tensor, ...]) -> float:
+    """Return the deviation, in multiples of |c u|, of a claim of half the constant."""
+    if not bool(u.any()):
+        return float("inf")
+    return deviation(target, u, factor / 2.0, others) / 2.0
 
 
 def _output_error(trace: Trace, found: Certificate, tolerance: float) -> float | None:
@@ -267,7 +331,7 @@ def _output_error(trace: Trace, found: Certificate, tolerance: float) -> float |
     for event in later:
         if event.output is not None and event.output.equal(returned):
             targets += event.reads
-    errors = [_relative(target.double() - total, target) for target in targets]
+    errors = [relative_error(target.double() - total, target) for target in targets]
     for target in targets:
         for base in carried:
             difference = target.double() - base
@@ -276,7 +340,7 @@ def _output_error(trace: Trace, found: Certificate, tolerance: float) -> float |
                     continue
                 m = event.output.double()
                 for factor in {1.0, found.multiplier}:
-                    errors.append(_relative(difference - factor * m, target))
+                    errors.append(relative_error(difference - factor * m, target))
     return min(errors)
 
 
@@ -286,7 +350,7 @@ def _made_of(total: Tensor, later: list[Event], tolerance: float) -> list[Tensor
         event.output.double()
         for event in later
         if event.output is not None
-        and any(_relative(read.double() - total, read) <= tolerance for read in event.reads)
+        and any(relative_error(read.double() - total, read) <= tolerance for read in event.reads)
     ]
 
 
@@ -295,18 +359,4 @@ def _handover_error(below: Trace, above: Trace) -> float | None:
     if below.returned is None or above.stream is None:
         return None
     difference = above.stream.double() - below.returned.double().to(above.stream.device)
-    return _relative(difference, above.stream)
-
-
-def _fit(target: Tensor, u: Tensor) -> float | None:
-    """Return c that minimises |target - c u|, snapped to 1 when it is 1 up to rounding."""
-    norm = float((u * u).sum())
-    factor = float((target * u).sum()) / norm if norm > 0.0 else 0.0
-    if factor == 0.0:
-        return None
-    return 1.0 if abs(factor - 1.0) < 1e-6 else factor
-
-
-def _relative(error: Tensor, target: Tensor) -> float:
-    scale = float(target.double().abs().max())
-    return float(error.abs().max()) / scale if scale > 0.0 else float(error.abs().max())
+    return relative_error(difference, above.stream)
