@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from posbias.atomic import atomic_write_text
 from posbias.errors import InputError
+from posbias.metrics import FLAT
 from posbias.notebook import card, table
 from posbias.optional import import_frames
 from posbias.uncertainty import (
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-__all__ = ["INTERVAL_FIELDS", "Comparison", "ComparisonRow"]
+__all__ = ["ALIKE", "INTERVAL_FIELDS", "RECOMMENDED", "Comparison", "ComparisonRow"]
+
+RECOMMENDED = "*"
+"""Mark of the prediction that a rule recommends before any is compared."""
+
+ALIKE = "~"
+"""Mark of a prediction that the text does not tell apart from the closest one."""
 
 INTERVAL_FIELDS = tuple(f"{name}_{end}" for name in FIGURES for end in ("low", "high"))
 """Keys of the ends of intervals in files, beside the fields of a row."""
@@ -72,6 +79,11 @@ class ComparisonRow:
     mean_position: float
     entropy: float
     is_u_shaped: bool
+
+    @property
+    def has_trough(self) -> bool:
+        """Whether the profile has a least position: a flat one has none."""
+        return self.trough_depth > FLAT
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as JSON-serialisable values; an undefined correlation is None."""
@@ -194,6 +206,12 @@ class Comparison:
         profiles = {"measured": self.uncertainty.measured, **self.uncertainty.predictions}
         return {name: (p.low, p.high) for name, p in profiles.items() if p.moves}
 
+    def marks(self, variant: str) -> str:
+        """Return the marks of a prediction in tables: `RECOMMENDED`, `ALIKE`, both or none."""
+        alike = [p.first for p in self.against_best if p.verdict == "not distinguished"]
+        recommended = RECOMMENDED if variant == self.recommended else ""
+        return recommended + (ALIKE if variant in alike else "")
+
     def shown(self, variant: str, figure: str, digits: int = 4) -> str:
         """Return a figure for people, with its interval if it has one.
 
@@ -205,8 +223,15 @@ class Comparison:
             One of `posbias.uncertainty.comparison.FIGURES`.
         digits : int
             Digits after the point; the ends of the interval have one less.
+
+        Returns
+        -------
+        str
+            A dash for the trough of a flat profile.
         """
         row = self.measured if variant == self.measured.variant else self[variant]
+        if figure == "trough_position" and not row.has_trough:
+            return "-"
         found = self.intervals.get(variant, {}).get(figure)
         return with_range(found or Interval(float(getattr(row, figure))), digits)
 
@@ -264,16 +289,22 @@ class Comparison:
         header = ("variant", "W1", "Spearman", "JS", "primacy", "recency", "trough")
         rows = [
             (
-                row.variant,
+                f"{row.variant} {self.marks(row.variant)}".rstrip(),
                 self.shown(row.variant, "w1"),
                 self.shown(row.variant, "spearman", 3),
                 *(f"{row.js:.4f}", f"{row.primacy:.4f}", f"{row.recency:.4f}"),
-                row.trough_position,
+                row.trough_position if row.has_trough else "-",
             )
             for row in (self.measured, *self.rows)
         ]
         facts = [("positions:", self.n), ("estimator:", self.estimator or "-")]
         facts += [("intervals:", self.basis)]
+        used = "".join(self.marks(row.variant) for row in self.rows)
+        meanings = {
+            RECOMMENDED: "recommended by a rule that looks at no distance",
+            ALIKE: f"not distinguished from {self.best.variant}",
+        }
+        facts += [(mark, meaning) for mark, meaning in meanings.items() if mark in used]
         return card("Comparison with the measured profile", facts, table(header, rows))
 
     @property

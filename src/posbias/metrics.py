@@ -13,6 +13,7 @@ from posbias.profile import Profile
 
 __all__ = [
     "END_SHARE",
+    "FLAT",
     "U_MARGIN",
     "ShapeFigures",
     "distance_arrays",
@@ -30,6 +31,9 @@ ProfileLike = Profile | ArrayLike
 
 END_SHARE = 10
 """One over the share of positions that counts as the start and as the end."""
+
+FLAT = 1e-9
+"""Depth of the trough up to which a profile is flat and has no least position."""
 
 U_MARGIN = 0.25
 """Both ends of a U-shape lie above its trough by more than this share of the uniform mass 1 / n."""
@@ -124,6 +128,11 @@ class ShapeFigures:
     mean_position: float
     entropy: float
     is_u_shaped: bool
+
+    @property
+    def has_trough(self) -> bool:
+        """Whether the trough is deeper than `FLAT`; a flat profile has no least position."""
+        return self.trough_depth > FLAT
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as a JSON-serialisable dict."""

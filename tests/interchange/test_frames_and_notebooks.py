@@ -131,3 +131,16 @@ def test_many_curves_differ_in_colour_or_dashes() -> None:
     page = curves({f"p{i}": np.array([0.5, 0.5]) for i in range(14)})
     styles = re.findall(r'<polyline[^>]*stroke="([^"]+)" stroke-dasharray="([^"]*)"', page)
     assert len(set(styles)) == 14
+
+
+def test_a_flat_profile_shows_no_trough_and_marks_stand_behind_the_names() -> None:
+    peaked = Profile([0.5, 0.1, 0.4], name="near", origin={"recommended": True})
+    found = compare(
+        Profile([0.5, 0.2, 0.3], name="measured"),
+        {"near": peaked, "uniform": Profile([1 / 3, 1 / 3, 1 / 3])},
+    )
+    cells = [cell.text for cell in parsed(found._repr_html_()).iter("td")]
+    near, uniform = cells.index("near *"), cells.index("uniform")
+    assert (cells[near + 6], cells[uniform + 6]) == ("1", "-")
+    assert found.shown("uniform", "trough_position") == "-"
+    assert "recommended by a rule" in shown_by(found)

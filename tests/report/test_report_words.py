@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from posbias.report.single import _closest
-from posbias.report.wording import bracket, headline, number, percent, shape_sentence, times
+from posbias.comparison import ComparisonRow
+from posbias.report.answers import closest_sentence
+from posbias.report.wording import (
+    bracket,
+    headline,
+    last_token_sentence,
+    number,
+    percent,
+    shape_sentence,
+    times,
+    trough_sentence,
+)
 from posbias.report.zones import ZoneFigures
 from posbias.uncertainty import Interval
 
@@ -98,7 +109,35 @@ def test_shape_is_said_with_its_share_of_the_resamples() -> None:
     assert "resamples" not in unknown
 
 
+def said_of(distances: dict[str, float], verdict: str = "") -> str:
+    ranked = sorted((_row(name, w1) for name, w1 in distances.items()), key=lambda row: row.w1)
+    w1 = {name: Interval(w1, w1 - 0.01, w1 + 0.01) for name, w1 in distances.items()}
+    return closest_sentence(ranked, w1, verdict)
+
+
+def _row(name: str, w1: float) -> ComparisonRow:
+    return ComparisonRow(name, w1, 0.0, 0.0, 0.0, 0.1, 0.1, 3, 0.5, 3.0, 1.0, is_u_shaped=False)
+
+
+def test_the_closest_prediction_is_said_with_the_next_one_and_the_yardstick() -> None:
+    distances = {"residual": 0.1, "paper": 0.12, "uniform": 0.3}
+    alike = said_of(distances, "not distinguished")
+    assert "closest prediction is residual with W1 0.1 (0.09 to 0.11)" in alike
+    assert "does not tell it apart from the next one, paper with W1 0.12" in alike
+    assert "uniform" in alike
+    assert "0.3 away" in alike
+    assert "it is closer than the next one, paper" in said_of(distances, "farther")
+    assert "closer than" not in said_of(distances)
+
+
 def test_a_flat_profile_that_is_closest_is_said_to_be_a_failure() -> None:
-    assert "is residual with 0.1." in _closest({"residual": 0.1, "uniform": 0.3})
-    flat = _closest({"residual": 0.4, "uniform": 0.3})
-    assert "No prediction comes closer than a flat profile, which is 0.3 away" in flat
+    flat = said_of({"residual": 0.4, "uniform": 0.3})
+    assert "No prediction comes closer than a flat profile, which is 0.3 (0.29 to 0.31)" in flat
+
+
+def test_the_low_point_is_said_with_its_range_and_the_last_token_with_its_share() -> None:
+    known = replace(figures(None, None), trough_range=(2, 7), last_token=0.25)
+    assert "around position 5, anywhere from 2 to 7, of 0 to 8" in trough_sentence(known, 9)
+    assert f"25{NBSP}% is that of the last token itself" in last_token_sentence(known)[0]
+    assert "anywhere" not in trough_sentence(figures(None, None), 9)
+    assert last_token_sentence(figures(None, None)) == []

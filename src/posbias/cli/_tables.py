@@ -38,8 +38,6 @@ _LAYOUTS: tuple[Mapping[str, bool], ...] = (
 )
 """Figures of a comparison, and whether their intervals are shown: the widest that fits is taken."""
 
-_RECOMMENDED = "*"
-_ALIKE = "~"
 _WIDEST_NAME = 20
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -74,18 +72,18 @@ def _comparison_cells(
     comparison: Comparison, layout: Mapping[str, bool]
 ) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows; the layout says of each figure whether its interval is shown."""
-    alike = {p.first for p in comparison.against_best if p.verdict == "not distinguished"}
     rows = []
     for row in (comparison.measured, *comparison.rows):
         is_measured = row is comparison.measured
         name = "measured" if is_measured else shown_name(row.variant)
-        marks = _RECOMMENDED if row.variant == comparison.recommended else ""
-        marks += _ALIKE if row.variant in alike else ""
+        marks = comparison.marks(row.variant)
         cells = [f"{name} {marks}" if marks and not is_measured else name]
         for figure, has_interval in layout.items():
             digits = _DIGITS[figure]
             if is_measured and figure in _DISTANCES:
                 cells.append("")
+            elif figure == "trough_position" and not row.has_trough:
+                cells.append("-")
             elif has_interval:
                 cells.append(comparison.shown(row.variant, figure, digits))
             else:
@@ -96,16 +94,16 @@ def _comparison_cells(
 
 def _interval_notes(comparison: Comparison) -> list[str]:
     """Return what the intervals rest on, what they do not tell apart, and how to narrow them."""
+    from posbias.comparison import ALIKE, RECOMMENDED
+
     notes = [f"Intervals: {comparison.basis}."]
     if comparison.recommended is not None:
-        notes.insert(0, f"{_RECOMMENDED} recommended by a rule that does not look at distances.")
+        notes.insert(0, f"{RECOMMENDED} recommended by a rule that does not look at distances.")
     if comparison.sampling is None:
         return notes
     best = comparison.best.variant
     if any(pair.verdict == "not distinguished" for pair in comparison.against_best):
-        notes.append(
-            f"{_ALIKE} not distinguished from {shown_name(best)} (paired bootstrap of W1)."
-        )
+        notes.append(f"{ALIKE} not distinguished from {shown_name(best)} (paired bootstrap of W1).")
     needed = comparison.units_needed(best, W1_TARGET)
     if needed is not None:
         notes.append(
@@ -126,7 +124,10 @@ def shape_table(profiles: Mapping[str, Profile], *, title: str = "") -> Table:
     for name, profile in profiles.items():
         shape = shape_figures(profile)
         cells = [shown_name(name), *_shape_cells(shape.primacy, shape.recency)]
-        cells += [str(shape.trough_position), f"{shape.mean_position:.1f}"]
+        cells += [
+            str(shape.trough_position) if shape.has_trough else "-",
+            f"{shape.mean_position:.1f}",
+        ]
         cells += ["yes" if shape.is_u_shaped else "no", sparkline(profile, levels, bins)]
         rows.append(cells)
     headers = ["variant", "primacy", "recency", "trough", "mean", "U-shaped", "profile (log)"]

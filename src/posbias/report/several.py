@@ -12,8 +12,8 @@ from posbias.measurement import Measurement
 from posbias.predict import VARIANTS
 from posbias.profile import Profile
 from posbias.report import facts
+from posbias.report.findings import Findings, find
 from posbias.report.page import Page
-from posbias.report.single import Findings, find
 from posbias.report.sources import labels
 from posbias.report.wording import UNKNOWN, bracket, headline, number, percent, times
 from posbias.uncertainty import Interval

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from posbias.compare import Comparison
+from posbias.comparison import ALIKE, RECOMMENDED
 from posbias.errors import InputError
 from posbias.measurement import Measurement
-from posbias.metrics import shape_figures
-from posbias.profile import Profile, ProfileSet
+from posbias.metrics import FLAT, shape_figures
+from posbias.profile import Profile
+from posbias.report.findings import Findings
 from posbias.report.verdicts import Verdicts
 from posbias.report.wording import UNKNOWN, bracket, number, percent
 from posbias.report.zones import ZoneFigures, Zones
@@ -32,13 +34,11 @@ VARIANT_MEANINGS: Mapping[str, str] = {
     "residual+lag": "the same with the measured mean logit by lag, in place of the content term",
     "residual+measured": "measured attention and measured residual path",
     "energy-rollout": "measured values and attention, layers adding energies, sinks as identity",
+    "paper+mlp": "the paper's estimate with the update of the MLP as part of a token's own share",
     "paper": "measured attention and residual path as the paper estimates them",
     "fixed-half": "measured attention, half of it mixed in: classic attention rollout",
     "uniform": "every position alike",
 }
-
-_FLAT = 1e-9
-"""Depth of the trough below which a profile has none."""
 
 _FORCE_NAMES = {
     "depth": "mask and depth",
@@ -48,34 +48,32 @@ _FORCE_NAMES = {
 }
 
 
-def variant_rows(
-    profiles: ProfileSet, comparison: Comparison | None, figures: ZoneFigures
-) -> list[Row]:
-    """Return one row per profile; figures are pairs of a number and its range.
+def variant_rows(found: Findings) -> list[Row]:
+    """Return one row per profile, the leading one first.
 
-    Parameters
-    ----------
-    profiles : ProfileSet
-        The measured one first, if there is any, then the predictions.
-    comparison : Comparison or None
-        Distances to the measured profile.
-    figures : ZoneFigures
-        Of the first profile.
+    Figures are pairs of a number and its range. ``mark`` is ``*`` for the recommended prediction
+    and ``~`` for one that is not distinguished from the closest.
     """
+    figures, comparison, alike = found.figures, found.comparison, found.alike
     rows = []
-    for k, (name, profile) in enumerate(profiles.items()):
+    for k, (name, profile) in enumerate(found.profiles.items()):
         known = _figures(name, profile, comparison)
         zones = (figures.start, figures.middle, figures.end)
         if k > 0:
             zones = _zones(name, profile, comparison)
-        flat = known["trough_depth"].value <= _FLAT
+        has_trough = known["trough_depth"].value > FLAT
+        notes = [VARIANT_MEANINGS.get(name, "what the model does, by another measure")]
+        notes += ["not distinguished from the closest"] if name in alike else []
+        notes += ["recommended"] if name == found.recommended else []
         rows.append(
             {
                 "name": name,
-                "meaning": _meaning(name, comparison),
+                "mark": (RECOMMENDED if name == found.recommended else "")
+                + (ALIKE if name in alike else ""),
+                "meaning": "; ".join(notes),
                 **{key: _shown(known.get(key)) for key in DISTANCES},
                 "zones": [(percent(z.value), bracket(z, percent)) for z in zones],
-                "trough": (UNKNOWN, "") if flat else _shown(known["trough_position"], 4),
+                "trough": _shown(known["trough_position"], 4) if has_trough else (UNKNOWN, ""),
                 "mean": _shown(known["mean_position"], 4),
             }
         )
@@ -96,16 +94,6 @@ def _figures(name: str, profile: Profile, comparison: Comparison | None) -> dict
     if comparison is not None and name == comparison.measured.variant:
         known = {key: value for key, value in known.items() if key not in DISTANCES}
     return known
-
-
-def _meaning(name: str, comparison: Comparison | None) -> str:
-    meaning = VARIANT_MEANINGS.get(name, "what the model does, by another measure")
-    pairs = () if comparison is None else comparison.against_best
-    if any(p.first == name and p.verdict == "not distinguished" for p in pairs):
-        meaning = f"{meaning}; not distinguished from the closest"
-    if comparison is not None and comparison.recommended == name:
-        meaning = f"{meaning}; recommended"
-    return meaning
 
 
 def _shown(figure: Interval | None, digits: int = 3) -> tuple[str, str]:

@@ -12,6 +12,7 @@ __all__ = [
     "UNKNOWN",
     "bracket",
     "headline",
+    "last_token_sentence",
     "number",
     "percent",
     "shape_sentence",
@@ -87,11 +88,25 @@ def headline(figures: ZoneFigures, subject: str = "this model") -> list[tuple[st
 
 
 def trough_sentence(figures: ZoneFigures, n: int) -> str:
-    """Say where the least influence is."""
+    """Say where the least influence is, and between which positions it may be."""
+    where = f"position {figures.trough:,}"
+    if figures.trough_range is not None and figures.trough_range[0] < figures.trough_range[1]:
+        low, high = figures.trough_range
+        where += f", anywhere from {low:,} to {high:,},"
     return (
-        f"Least is used around position {figures.trough:,} of 0 to {n - 1:,} (smoothed): "
+        f"Least is used around {where} of 0 to {n - 1:,} (smoothed): "
         f"{percent(figures.trough_share)} of what a position would have if all counted alike."
     )
+
+
+def last_token_sentence(figures: ZoneFigures) -> list[str]:
+    """Say how much of the last tenth is the last token itself; nothing if that is not known."""
+    if figures.last_token is None:
+        return []
+    return [
+        f"Of the influence of the last 10{_PERCENT}, {percent(figures.last_token)} is that of the "
+        "last token itself, the one after which the next is predicted."
+    ]
 
 
 def shape_sentence(figures: ZoneFigures) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posbias.metrics import END_SHARE, shape_arrays, shape_figures
-from posbias.uncertainty import Interval, interval
+from posbias.uncertainty import TAILS, Interval, interval
 
 __all__ = ["ZoneFigures", "Zones", "zone_figures"]
 
@@ -72,6 +73,11 @@ class ZoneFigures:
         As `posbias.metrics.shape_figures` defines it.
     u_shaped_resamples : float or None
         Share of the resamples that are U-shaped.
+    trough_range : tuple of int, or None
+        First and last position of the interval of `trough`, rounded outwards.
+    last_token : float or None
+        Share of the influence on the last zone that is on the last position alone; None if the
+        zone holds one position, or nothing.
     """
 
     start: Interval
@@ -83,6 +89,8 @@ class ZoneFigures:
     trough_share: float
     is_u_shaped: bool
     u_shaped_resamples: float | None
+    trough_range: tuple[int, int] | None = None
+    last_token: float | None = None
 
 
 def zone_figures(mass: Array, resampled: Array | None = None) -> ZoneFigures:
@@ -91,10 +99,14 @@ def zone_figures(mass: Array, resampled: Array | None = None) -> ZoneFigures:
     values = _zone_values(zones, mass)
     drawn = {} if resampled is None else _zone_values(zones, resampled)
     found = {name: interval(float(value), drawn.get(name)) for name, value in values.items()}
-    alike = None
-    if resampled is not None:
-        alike = float(shape_arrays(resampled)["is_u_shaped"].mean())
     shape = shape_figures(mass)
+    alike, trough = None, None
+    if resampled is not None:
+        shapes = shape_arrays(resampled)
+        alike = float(shapes["is_u_shaped"].mean())
+        low, high = np.quantile(shapes["trough_position"], TAILS)
+        trough = math.floor(low), math.ceil(high)
+    end = found["end"].value
     return ZoneFigures(
         start=found["start"],
         middle=found["middle"],
@@ -105,6 +117,8 @@ def zone_figures(mass: Array, resampled: Array | None = None) -> ZoneFigures:
         trough_share=1.0 - shape.trough_depth,
         is_u_shaped=shape.is_u_shaped,
         u_shaped_resamples=alike,
+        trough_range=trough,
+        last_token=float(mass[-1]) / end if zones.size > 1 and end > 0.0 else None,
     )
 
 

@@ -13,6 +13,7 @@ from posbias.uncertainty.comparison import (
 from posbias.uncertainty.draws import RESAMPLES, SEED, Draws, draw
 from posbias.uncertainty.intervals import (
     LEVEL,
+    TAILS,
     W1_TARGET,
     Interval,
     band,
@@ -32,6 +33,7 @@ __all__ = [
     "LEVEL",
     "RESAMPLES",
     "SEED",
+    "TAILS",
     "VERDICTS",
     "W1_TARGET",
     "Draws",
