@@ -20,7 +20,7 @@ from posbias.measurement.estimates import (
     why_not,
 )
 from posbias.measurement.estimator_arrays import mixing_array
-from posbias.recommend import recommend
+from posbias.recommend import PAPER_MLP, recommend
 from posbias.rollout import MixingSchedule, Rollout
 from posbias.spec import Spec
 
@@ -35,6 +35,7 @@ VARIANTS = (
     "residual+lag",
     "residual+measured",
     "energy-rollout",
+    "paper+mlp",
     "paper",
     "fixed-half",
     "uniform",
@@ -171,7 +172,6 @@ def _plan_measurement(source: Measurement, n: int, choice: str) -> Plan:
     if lacking is not None:
         raise InputError(f"estimator {str(chosen)!r} needs {lacking}")
     advice = recommend(source).estimator if choice == AUTO else None
-    beside = ENERGY_ROLLOUT if advice is None or advice == PAPER else advice
     parts = {
         **_modelled_parts(source, n, chosen),
         "residual+measured": _measured_part(source, n, chosen),
@@ -184,14 +184,15 @@ def _plan_measurement(source: Measurement, n: int, choice: str) -> Plan:
         ),
     }
     missing = {}
-    lacking = why_not(source, beside)
-    if lacking is None:
-        parts["energy-rollout"] = _measured_part(source, n, beside)
-    else:
-        missing["energy-rollout"] = lacking
+    for name, beside in (("energy-rollout", ENERGY_ROLLOUT), ("paper+mlp", PAPER_MLP)):
+        lacking = why_not(source, beside)
+        if lacking is None:
+            parts[name] = _measured_part(source, n, beside)
+        else:
+            missing[name] = lacking
     if n > source.n:
         reason = f"attention at {n} positions; it was measured at {source.n}"
-        measured = ("residual+measured", "energy-rollout", "paper", "fixed-half")
+        measured = ("residual+measured", "energy-rollout", "paper+mlp", "paper", "fixed-half")
         missing.update({name: reason for name in measured if name in parts})
         missing["residual+lag"] = f"logits by lag at {n} positions; they end at {source.n}"
     if "logits.lag.sum" not in source.arrays:
@@ -200,8 +201,13 @@ def _plan_measurement(source: Measurement, n: int, choice: str) -> Plan:
     # One estimator beside that of the ladder: the recommended one, or else the paper's.
     hidden = {"paper"} if chosen == PAPER else {"energy-rollout"}
     hidden |= set() if choice == AUTO else {"energy-rollout"}
+    favourite = "residual+measured"
+    if advice is not None:
+        favourite = {ENERGY_ROLLOUT: "energy-rollout", PAPER_MLP: "paper+mlp"}.get(
+            advice, favourite
+        )
+    hidden |= {"paper+mlp"} - {favourite}
     hidden |= set() if source.slopes() is None else {"residual+lag"}
-    favourite = "residual+measured" if advice in (None, PAPER) else "energy-rollout"
     return Plan(
         n,
         kept,
@@ -257,7 +263,7 @@ def _plan_spec(source: Spec, n: int) -> Plan:
         "residual+content": lambda: source.rollout(n),
         "fixed-half": lambda: source.with_mixing(0.5).rollout(n),
     }
-    measured = ("residual+measured", "energy-rollout", "paper")
+    measured = ("residual+measured", "energy-rollout", "paper+mlp", "paper")
     missing = {
         "residual+lag": "logits by lag; measure the model",
         **dict.fromkeys(measured, "measured attention; measure the model"),

@@ -54,6 +54,7 @@ def predict(
     ``residual+lag``      measured mean logit by lag      measured
     ``residual+measured`` measured attention              measured
     ``energy-rollout``    energies of weighted values     measured shares of energy
+    ``paper+mlp``         measured attention              measured, with the MLP's update
     ``paper``             measured attention              measured, as in the paper
     ``fixed-half``        measured, or that of the spec   1/2: classic attention rollout
     ``uniform``           none: equal mass on positions 0..query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from posbias.measurement.estimates import why_not
 __all__ = [
     "COHERENT",
     "NEARLY_ORTHOGONAL",
+    "PAPER_MLP",
     "Quantities",
     "Recommendation",
     "decide",
@@ -24,8 +25,11 @@ __all__ = [
 NEARLY_ORTHOGONAL = 0.3
 """Mean size of the cosine of update and stream up to which their energies add, nearly."""
 
-COHERENT = 2.0
+COHERENT = 3.5
 """Mean coherence from which contributions count as adding in amplitude, not in energy."""
+
+PAPER_MLP = replace(PAPER, mlp=True)
+"""The paper's estimator with the update of the MLP as part of a token's own share."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +116,13 @@ def decide(found: Quantities) -> Recommendation:
     """Choose an estimator from quantities inside a model.
 
     The rule: ``energy-rollout`` where its arrays were recorded and attention brings unrelated
-    things from different keys (coherence below `COHERENT`), else the paper's estimator.
+    things from different keys (coherence below `COHERENT`), else the paper's estimator, with the
+    MLP where its update was recorded.
 
     - Coherence: energies add over paths only if what comes along them is unrelated. In trained
-      models it is 1.0 to 1.5. In a rotary model at random initialisation, whose attention is
-      nearly uniform, every update is the same mean over the context; it is 2.6 to 2.8 there, and
-      amplitudes add along the paths.
+      models it is 1.0 to 2.1, more on text that repeats its tokens. In a rotary model at random
+      initialisation, whose attention is nearly uniform, every update is the same mean over the
+      context; it is 6 and more there, and amplitudes add along the paths.
     - Sinks do not change the choice: ``energy-rollout`` treats them as identity, which is the same
       as keeping them where there is none. Where only the paper's estimator is left, they are a
       reason for distrust: it counts attention to a sink as information from it.
@@ -144,7 +149,7 @@ def decide(found: Quantities) -> Recommendation:
             f"what attention brings from different keys adds up (coherence {found.coherence:.2g}, "
             f"1 is unrelated, the limit is {COHERENT:g}): amplitudes add, not energies"
         )
-        return Recommendation(PAPER, (first, *reasons), found)
+        return Recommendation(PAPER_MLP, (first, *reasons), found)
     first = "values and MLP updates were recorded: contributions can be weighed by their energy"
     reasons += _on_coherence(found)
     return Recommendation(ENERGY_ROLLOUT, (first, *reasons), found)

@@ -87,7 +87,9 @@ def test_every_estimator_against_loops(mixing: str) -> None:
 def test_auto_has_the_paper_s_ladder_and_the_recommended_row() -> None:
     measurement = with_sink(1)
     profiles = predict(measurement)
-    assert list(profiles) == [v for v in VARIANTS if v not in ("residual+lag", "paper")]
+    assert list(profiles) == [
+        v for v in VARIANTS if v not in ("residual+lag", "paper+mlp", "paper")
+    ]
     paper = predict(measurement, estimator="paper")
     assert list(paper) == [name for name in profiles if name != "energy-rollout"]
     for name, profile in paper.items():
@@ -105,6 +107,17 @@ def test_auto_has_the_paper_s_ladder_and_the_recommended_row() -> None:
     assert json.loads(json.dumps(found.origin)) == found.origin
 
 
+def test_coherent_contributions_recommend_amplitudes_with_the_mlp() -> None:
+    measurement = with_sink(1)
+    arrays = dict(measurement.arrays)
+    arrays["stream.coherence.windows"] = np.full_like(arrays["stream.coherence.windows"], 6.0)
+    profiles = predict(Measurement(measurement.manifest, arrays))
+    assert [n for n, p in profiles.items() if p.origin.get("recommended")] == ["paper+mlp"]
+    expected = naive_measured(measurement, Estimator.parse("paper,mlp=true"), -1)
+    assert np.allclose(profiles["paper+mlp"].mass, expected, rtol=1e-12)
+    assert "energy-rollout" in profiles
+
+
 def test_what_a_treatment_moved_is_told() -> None:
     measurement = with_sink(1)
     told = predict(measurement)["energy-rollout"].origin["sinks"]
@@ -119,7 +132,7 @@ def test_what_a_treatment_moved_is_told() -> None:
 def test_another_estimator_has_the_paper_s_row_beside_it() -> None:
     measurement = with_all_arrays()
     profiles = predict(measurement, estimator="paper,mixing=centred,sinks=identity")
-    assert list(profiles) == [v for v in VARIANTS if v not in ("residual+lag", "energy-rollout")]
+    assert list(profiles) == [v for v in VARIANTS if v not in ("residual+lag", "energy-rollout", "paper+mlp")]
     paper = predict(measurement, estimator="paper")
     assert np.array_equal(profiles["paper"].mass, paper["residual+measured"].mass)
     assert profiles["paper"].origin["estimator"] == "paper"

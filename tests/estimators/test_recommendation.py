@@ -42,8 +42,8 @@ def test_aligned_updates_are_a_reason_for_caution() -> None:
 
 
 def test_amplitudes_are_recommended_where_contributions_are_coherent() -> None:
-    found = decide(replace(PLAIN, coherence=2.6))
-    assert found.estimator == PAPER
+    found = decide(replace(PLAIN, coherence=6.2))
+    assert str(found.estimator) == "paper,mlp=true"
     assert "amplitudes add" in found.reasons[0]
     assert decide(replace(PLAIN, coherence=None)).estimator == ENERGY_ROLLOUT
 

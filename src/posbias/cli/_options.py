@@ -46,6 +46,7 @@ class Variant(StrEnum):
     residual_lag = "residual+lag"
     residual_measured = "residual+measured"
     energy_rollout = "energy-rollout"
+    paper_mlp = "paper+mlp"
     paper = "paper"
     fixed_half = "fixed-half"
     uniform = "uniform"

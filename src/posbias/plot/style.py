@@ -78,6 +78,7 @@ LINE_STYLES: Mapping[str, LineStyle] = {
     "residual+lag": LineStyle("#0072B2", (0, (1.2, 1.0)), 1.5, "", 3.3),
     "residual+measured": LineStyle("#CC79A7", "-", 1.1, "", 3.1),
     "energy-rollout": LineStyle("#0072B2", "-", 1.5, "", 4.0),
+    "paper+mlp": LineStyle("#0072B2", (0, (6, 1.2)), 1.5, "", 4.0),
     "paper": LineStyle("#CC79A7", (0, (6, 1.2)), 1.1, "", 3.1),
     "fixed-half": LineStyle("#E69F00", (0, (5, 1.4, 1, 1.4)), 1.1, "fixed 1/2"),
     "uniform": LineStyle("#8A8A8A", (0, (1, 1.8)), 1.0, "", 2.0),
