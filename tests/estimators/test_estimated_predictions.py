@@ -132,7 +132,9 @@ def test_what_a_treatment_moved_is_told() -> None:
 def test_another_estimator_has_the_paper_s_row_beside_it() -> None:
     measurement = with_all_arrays()
     profiles = predict(measurement, estimator="paper,mixing=centred,sinks=identity")
-    assert list(profiles) == [v for v in VARIANTS if v not in ("residual+lag", "energy-rollout", "paper+mlp")]
+    assert list(profiles) == [
+        v for v in VARIANTS if v not in ("residual+lag", "energy-rollout", "paper+mlp")
+    ]
     paper = predict(measurement, estimator="paper")
     assert np.array_equal(profiles["paper"].mass, paper["residual+measured"].mass)
     assert profiles["paper"].origin["estimator"] == "paper"
