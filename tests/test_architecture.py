@@ -13,14 +13,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "posbias"
 
 # Each part may import the parts in its set, itself and the standard or third-party libraries.
 BASE = {
-    *("version", "errors", "optional", "notebook"),
+    *("version", "errors", "optional", "palette", "notebook"),
     *("profile", "metrics", "atomic", "profile_files"),
 }
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
     "optional": {"errors"},
-    "notebook": set(),
+    "palette": set(),
+    "notebook": {"palette"},
     "profile": {"errors", "optional", "notebook"},
     "atomic": {"errors"},
     "metrics": {"errors", "profile"},

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.palette import MEASURED, TINTS
+
 __all__ = ["card", "curves", "table"]
 
 Vector = NDArray[np.float64]
 
-# Okabe-Ito colours that keep their contrast on white and on black; the first curve is in the
-# colour of the text. Curves differ in dashes too.
-_COLORS = ("currentColor", "#0083c4", "#d55e00", "#009e73", "#c45f97", "#b8860b", "#888888")
+# Colours of other names; like those of variants they keep their contrast on white and on black.
+_SPARE = tuple(tint.either for name, tint in TINTS.items() if name != MEASURED)
+_COLORS = tuple(dict.fromkeys(_SPARE))
 _DASHES = ("", "6 2", "2 2", "8 2 2 2", "4 4", "1 3", "10 3")
 _WIDTH, _HEIGHT = 520, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 34
@@ -77,8 +79,8 @@ def curves(masses: Mapping[str, Vector]) -> str:
     top = max(1.0, *(float(values.max()) for values in heights.values()))
     lines = "".join(
         f'<polyline points="{_points(values, top)}" fill="none" stroke-width="1.5" '
-        f'stroke="{_color(index)}" stroke-dasharray="{_dashes(index)}"/>'
-        for index, values in enumerate(heights.values())
+        f"{_stroke(name, index)}/>"
+        for index, (name, values) in enumerate(heights.items())
     )
     title = f"Influence of {n} positions: {', '.join(masses)}"
     return (
@@ -134,16 +136,25 @@ def _legend(names: Sequence[str]) -> str:
     entries = "".join(
         '<span style="margin-right:1.2em;white-space:nowrap">'
         '<svg width="26" height="8" aria-hidden="true"><line x1="0" x2="26" y1="4" y2="4" '
-        f'stroke-width="2" stroke="{_color(index)}" stroke-dasharray="{_dashes(index)}"/></svg> '
-        f"{html.escape(name)}</span>"
+        f'stroke-width="2" {_stroke(name, index)}/></svg> {html.escape(name)}</span>'
         for index, name in enumerate(names)
     )
     return f"<div>{entries}</div>"
 
 
-def _color(index: int) -> str:
-    return _COLORS[index % len(_COLORS)]
+def _stroke(name: str, index: int) -> str:
+    """Return colour and dashes as attributes."""
+    return f'stroke="{_color(name, index)}" stroke-dasharray="{_dashes(name, index)}"'
 
 
-def _dashes(index: int) -> str:
-    return _DASHES[(index + index // len(_DASHES)) % len(_DASHES)]
+def _color(name: str, index: int) -> str:
+    """Return the colour of a variant, or one by its place; only measured has that of the text."""
+    return TINTS[name].either if name in TINTS else _COLORS[index % len(_COLORS)]
+
+
+def _dashes(name: str, index: int) -> str:
+    """Return dashes by place; with every round through the colours they move on by one more."""
+    if name == MEASURED:
+        return _DASHES[0]
+    turn = len(_DASHES) - len(_COLORS) + 1
+    return _DASHES[(index + turn * (index // len(_COLORS))) % len(_DASHES)]

@@ -74,7 +74,8 @@ def test_pictures_of_the_concepts_are_drawn_by_their_script(tmp_path: Path) -> N
 
 def test_every_package_of_the_library_has_a_page() -> None:
     """Packages and modules at the top, but for the command line and helpers of the library."""
-    internal = {"cli", "data", "atomic", "optional", "notebook", "version", "binning", "plan"}
+    internal = {"cli", "data", "atomic", "optional", "notebook", "palette", "version"}
+    internal |= {"binning", "plan"}
     found = {p.stem for p in (ROOT / "src" / "posbias").iterdir() if not p.name.startswith("_")}
     public = {name for name in found if name != "py"} - internal
     assert public <= {module.split(".")[1] for module in documented_modules()}

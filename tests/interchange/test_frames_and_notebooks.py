@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import io
 import re
 import sys
@@ -18,6 +19,7 @@ from hypothesis.extra import numpy as hnp
 from posbias import Comparison, Measurement, Profile, ProfileSet, compare
 from posbias.errors import InputError, ProfileError
 from posbias.notebook import curves
+from posbias.palette import TINTS
 from posbias.profile_files import to_csv
 
 EVIL = "<script>alert('x')</script> & \"q\""
@@ -144,3 +146,27 @@ def test_a_flat_profile_shows_no_trough_and_marks_stand_behind_the_names() -> No
     assert (cells[near + 6], cells[uniform + 6]) == ("1", "-")
     assert found.shown("uniform", "trough_position") == "-"
     assert "recommended by a rule" in shown_by(found)
+
+
+def test_curves_have_the_colours_of_their_variants_and_only_measured_that_of_the_text() -> None:
+    flat = np.array([0.5, 0.5])
+    names = ["attention-only", "mine", *(name for name in TINTS if name != "attention-only")]
+    page = curves(dict.fromkeys(names, flat))
+    styles = re.findall(r'<polyline[^>]*stroke="([^"]+)" stroke-dasharray="([^"]*)"', page)
+    assert len(set(styles)) == len(names)
+    colours = dict(zip(names, (colour for colour, _ in styles), strict=True))
+    assert [name for name in names if colours[name] == "currentColor"] == ["measured"]
+    assert all(colours[name] == TINTS[name].either for name in TINTS)
+
+
+def test_a_variant_has_one_hue_everywhere() -> None:
+    for name, tint in TINTS.items():
+        if name not in {"measured", "uniform"}:
+            hues = [hue(c) for c in (tint.figure, tint.light, tint.dark, tint.either)]
+            assert max(hues) - min(hues) < 20, name
+
+
+def hue(colour: str) -> float:
+    """Return the angle on the colour wheel in degrees."""
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return 360.0 * colorsys.rgb_to_hsv(red, green, blue)[0]

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from posbias.errors import InputError
+from posbias.palette import INK, TINTS
 
 __all__ = [
     "COLUMN_WIDTH",
@@ -39,9 +40,6 @@ PAGE_WIDTH = 6.9
 
 SEQUENTIAL = "viridis"
 """Colour map of unsigned values and of ordered series."""
-
-INK = "#222222"
-"""Colour of text and of the measured curve."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +68,18 @@ class LineStyle:
 
 
 LINE_STYLES: Mapping[str, LineStyle] = {
-    "measured": LineStyle(INK, "-", 1.4, "measured", 5.0),
-    "attention-only": LineStyle("#D55E00", (0, (5, 1.6)), 1.3),
+    "measured": LineStyle(TINTS["measured"].figure, "-", 1.4, "measured", 5.0),
+    "attention-only": LineStyle(TINTS["attention-only"].figure, (0, (5, 1.6)), 1.3),
     # These three often lie on each other: a wide line below, a thin one and dashes above it.
-    "residual": LineStyle("#56B4E9", "-", 2.1),
-    "residual+content": LineStyle("#009E73", (0, (3.2, 2.2)), 1.5, "", 3.2),
-    "residual+lag": LineStyle("#0072B2", (0, (1.2, 1.0)), 1.5, "", 3.3),
-    "residual+measured": LineStyle("#CC79A7", "-", 1.1, "", 3.1),
-    "energy-rollout": LineStyle("#0072B2", "-", 1.5, "", 4.0),
-    "paper+mlp": LineStyle("#0072B2", (0, (6, 1.2)), 1.5, "", 4.0),
-    "paper": LineStyle("#CC79A7", (0, (6, 1.2)), 1.1, "", 3.1),
-    "fixed-half": LineStyle("#E69F00", (0, (5, 1.4, 1, 1.4)), 1.1, "fixed 1/2"),
-    "uniform": LineStyle("#8A8A8A", (0, (1, 1.8)), 1.0, "", 2.0),
+    "residual": LineStyle(TINTS["residual"].figure, "-", 2.1),
+    "residual+content": LineStyle(TINTS["residual+content"].figure, (0, (3.2, 2.2)), 1.5, "", 3.2),
+    "residual+lag": LineStyle(TINTS["residual+lag"].figure, (0, (1.2, 1.0)), 1.5, "", 3.3),
+    "residual+measured": LineStyle(TINTS["residual+measured"].figure, "-", 1.1, "", 3.1),
+    "energy-rollout": LineStyle(TINTS["energy-rollout"].figure, "-", 1.5, "", 4.0),
+    "paper+mlp": LineStyle(TINTS["paper+mlp"].figure, (0, (6, 1.2)), 1.5, "", 4.0),
+    "paper": LineStyle(TINTS["paper"].figure, (0, (6, 1.2)), 1.1, "", 3.1),
+    "fixed-half": LineStyle(TINTS["fixed-half"].figure, (0, (5, 1.4, 1, 1.4)), 1.1, "fixed 1/2"),
+    "uniform": LineStyle(TINTS["uniform"].figure, (0, (1, 1.8)), 1.0, "", 2.0),
 }
 """Style of each variant and of the measured influence, the same in every figure."""
 

@@ -55,6 +55,7 @@ PREFLIGHT_MEANINGS: Mapping[str, str] = {
     "tokens_meet_in_attention_only": "With every token attending to itself only, what one token "
     "holds reaches no other token.",
     "attention_reaches_the_stream": "Replacing the attention of a layer changes its update.",
+    "gradient": "Gradients in the input embeddings are those that small changes of them show.",
     "position_scheme": "The position bias read from the model is the one it applies.",
 }
 """What each check makes sure of; a check of another name is shown without an explanation."""

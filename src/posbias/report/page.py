@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+from posbias.palette import style_rules
 from posbias.report import facts
 from posbias.uncertainty import LEVEL, RESAMPLES, SEED
 from posbias.version import __version__
@@ -60,7 +61,7 @@ def render(page: Page, *, command: str) -> str:
     return environment.get_template(page.template).render(
         page.context,
         data=embed_json(page.data),
-        style="\n".join(_read(name) for name in _STYLES),
+        style="\n".join([style_rules(), *(_read(name) for name in _STYLES)]),
         script=_script(),
         version=__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -8,6 +8,7 @@ const VARIANT_LOOKS = {
   "residual+lag": "residual-lag",
   "residual+measured": "residual-measured",
   "energy-rollout": "energy-rollout",
+  "paper+mlp": "paper-mlp",
   paper: "paper",
   "fixed-half": "fixed-half",
   uniform: "uniform",
