@@ -94,7 +94,9 @@ def compare(
         if profile.n != reference.n:
             raise ProfileError(
                 f"prediction {label!r} has {profile.n} positions, the measured profile has "
-                f"{reference.n}; predict with n={reference.n}, profiles are never trimmed"
+                f"{reference.n}; predict with n={reference.n}, profiles are never trimmed; results "
+                "of several lengths stand side by side in posbias report A B and in posbias figure "
+                "lengths A B"
             )
     rows = tuple(_row(label, profile, reference) for label, profile in profiles.items())
     found = Comparison(

@@ -14,7 +14,8 @@ from typing import Any
 from posbias.comparison import INTERVAL_FIELDS, Comparison, ComparisonRow
 from posbias.errors import InputError, shown
 from posbias.measurement import Measurement, is_measurement
-from posbias.measurement.store import RUN_FOLDER
+from posbias.measurement.store import MANIFEST_FILE, RUN_FOLDER
+from posbias.predict import refuse_model
 from posbias.profile import ProfileSet
 from posbias.profile_files import FORMAT, read_profiles
 from posbias.spec import Spec, load_spec
@@ -30,6 +31,7 @@ _KINDS = (
     "a measurement directory, the output directory of a run, profiles (.csv, .json), a comparison "
     "(.json), or a spec (YAML, JSON, a published config, the config.json of a model)"
 )
+_NO_DATA = {".html", ".htm", ".png", ".svg", ".pdf"}
 _COMPARISON_KEYS = {"n", "measured", "rows"}
 
 
@@ -74,6 +76,15 @@ def load(path: str | PathLike[str]) -> Loaded:
         return _load_directory(file)
     if not os.path.isfile(file):
         raise InputError(f"{shown(file)} does not exist or is no file; {_KINDS} is required")
+    if file.name == MANIFEST_FILE:
+        raise InputError(
+            f"{shown(file)} is a part of a measurement; load its directory, {shown(file.parent)}"
+        )
+    if file.suffix.lower() in _NO_DATA:
+        raise InputError(
+            f"{shown(file)} is a page or a picture, made of results to be looked at; load what it "
+            f"was made of: {_KINDS}"
+        )
     if file.suffix.lower() == ".csv":
         return _load_csv(file)
     return _load_json(file) if file.suffix.lower() == ".json" else load_spec(file)
@@ -82,11 +93,7 @@ def load(path: str | PathLike[str]) -> Loaded:
 def _load_directory(folder: Path) -> Measurement:
     if is_measurement(folder) or (folder / RUN_FOLDER).is_dir():
         return Measurement.open(folder)
-    if (folder / "config.json").is_file():
-        raise InputError(
-            f"{shown(folder)} is a model; measure it (posbias measure), or load the architecture "
-            f"in its config.json"
-        )
+    refuse_model(folder)
     raise InputError(f"{shown(folder)} is a directory without a measurement; {_KINDS} is required")
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "load_source",
     "predict",
     "recorded_estimator",
+    "refuse_model",
 ]
 
 Source = Measurement | Spec | Rollout | str | PathLike[str]
@@ -145,11 +146,18 @@ def load_source(path: str | PathLike[str]) -> Measurement | Spec:
         )
     if not os.path.isdir(path):
         return load_spec(Path(path))
-    _refuse_model(Path(path))
+    refuse_model(Path(path))
     return Measurement.open(path)
 
 
-def _refuse_model(folder: Path) -> None:
+def refuse_model(folder: Path) -> None:
+    """Refuse the folder of a model that stands where a measurement is required.
+
+    Raises
+    ------
+    InputError
+        With what to do instead; nothing is raised for any other folder.
+    """
     config = folder / "config.json"
     if config.is_file() and not (is_measurement(folder) or is_measurement(folder / RUN_FOLDER)):
         raise InputError(

@@ -146,3 +146,16 @@ def test_damaged_measurement(tmp_path: Path) -> None:
     (tmp_path / "m" / "arrays.safetensors").write_bytes(b"")
     with pytest.raises(ArtifactError):
         posbias.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["report.html", "figure.png"])
+def test_pages_and_pictures_are_told_from_data(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\x89PNG\x00")
+    with pytest.raises(InputError, match=r"page or a picture.*a measurement directory"):
+        posbias.load(tmp_path / name)
+
+
+def test_a_manifest_names_its_directory(tmp_path: Path) -> None:
+    synthetic_measurement.make().save(tmp_path / "m")
+    with pytest.raises(InputError, match=r"load its directory, .*m$"):
+        posbias.load(tmp_path / "m" / "manifest.json")

@@ -22,7 +22,10 @@ def test_writes_where_it_says(source: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"Written to {written}\n"
     assert written.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert main(["report", str(source)]) == 2
-    assert "exists already" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "exists already" in err
+    assert "--overwrite" in err
+    assert "overwrite=True" not in err
     assert main(["report", str(source), "--overwrite"]) == 0
 
 
@@ -54,3 +57,16 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert err.count("\n") == 1
     assert main(["report"]) == 2
     assert "DIR" in capsys.readouterr().err
+
+
+def test_sources_are_looked_at_before_the_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "report.html").write_text("mine")
+    assert main(["report", str(model)]) == 2
+    err = capsys.readouterr().err
+    assert "is a model; measure it first (posbias measure)" in err
+    assert "exists already" not in err

@@ -117,6 +117,7 @@ def test_report_without_measured_influence(folder: Path) -> None:
     assert "Rank correlation" not in document.visible()
     first = next(iter(document.data()["profiles"]["panels"][0]["series"]))
     assert first == "residual+measured"
+    assert "rotary positions act inside content; not separable" in document.visible()
 
 
 def test_report_of_one_window_states_no_interval(folder: Path) -> None:

@@ -94,13 +94,13 @@ def check_measurement_directory(path: Path, *, overwrite: bool) -> None:
     OutputExistsError
         If it exists and is no measurement, or `overwrite` is false.
     """
-    from posbias.atomic import check_parent, has_posbias_manifest, refuse_existing
+    from posbias.atomic import check_parent, has_posbias_manifest
     from posbias.measurement.store import foreign_entries, refuse_foreign
 
     check_parent(path)
     may_go = path.is_dir() and (has_posbias_manifest(path) or not any(path.iterdir()))
     if not overwrite:
-        refuse_existing(path)
+        check_outputs(path, overwrite=False)
     elif path.exists() and not may_go:
         raise OutputExistsError(
             f"{path} exists and is no measurement, so it is not replaced even with --overwrite; "

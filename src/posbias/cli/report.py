@@ -9,6 +9,7 @@ import typer
 
 from posbias.cli._options import Debug, Overwrite, SourceEstimator
 from posbias.cli._outputs import STDOUT, check_outputs
+from posbias.errors import OutputExistsError
 
 __all__ = ["report"]
 
@@ -47,9 +48,13 @@ def report(
     network. Several measurements are compared on positions relative to their lengths.
     """
     del debug
-    check_outputs(out, overwrite=overwrite)
-    from posbias.report import write_report
+    from posbias.report import default_path, write_report
 
-    written = write_report(sources, out, estimator=estimator, overwrite=overwrite)
+    try:
+        written = write_report(sources, out, estimator=estimator, overwrite=overwrite)
+    except OutputExistsError:
+        # The library speaks of its own parameter; here the option is meant.
+        check_outputs(out or default_path(sources), overwrite=overwrite)
+        raise
     if str(written) != STDOUT:
         print(f"Written to {written}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -155,3 +156,4 @@ def run(  # noqa: PLR0913  one parameter per option
         {"measured": result.profiles["measured"], shown_name(shown): result.profiles[shown]}
     )
     print(f"Written to {out}: {', '.join(summary['files'])}")
+    print(f"Next: {shlex.join(['posbias', 'report', str(out)])}")

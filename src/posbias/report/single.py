@@ -43,6 +43,7 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
     attention = measurement.kernels("attention")
     theory = verdicts(measurement, attention, estimator)
     model = measurement.manifest["model"]["id"]
+    scheme = measurement.manifest["model"]["position_scheme"]["type"]
     context = {
         "title": f"Position bias of {model}",
         "subtitle": facts.subtitle(measurement),
@@ -58,7 +59,9 @@ def single_page(measurement: Measurement, source: str, estimator: str) -> Page:
         "variants": tables.variant_rows(found),
         "basis": found.basis,
         "layer_rows": tables.layer_rows(measurement, theory),
-        "forces": tables.force_rows(theory, has_bias=measurement.slopes() is not None),
+        "forces": tables.force_rows(
+            theory, has_bias=measurement.slopes() is not None, scheme=scheme
+        ),
         "theory": _theory_sentences(measurement, theory),
         "theory_length": theory.length,
         "theory_w1": number(found.distances["residual+content"].value) if found.distances else "",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from posbias.errors import InputError, shown
 from posbias.measurement import Measurement
-from posbias.predict import DEFAULT_ESTIMATOR, recorded_estimator
+from posbias.predict import DEFAULT_ESTIMATOR, recorded_estimator, refuse_model
 
 __all__ = ["common_estimator", "labels", "open_source"]
 
@@ -21,7 +21,7 @@ def open_source(path: str | PathLike[str]) -> Measurement:
     Raises
     ------
     InputError
-        If the path is a file or does not exist.
+        If the path is a file, does not exist, or is a model that has not been measured.
     ArtifactError
         If the measurement is damaged.
     """
@@ -32,6 +32,7 @@ def open_source(path: str | PathLike[str]) -> Measurement:
             f"{shown(folder)} {what}; a report needs the directory of a measurement, as posbias "
             "run or posbias measure writes it"
         )
+    refuse_model(folder)
     return Measurement.open(folder)
 
 

@@ -154,16 +154,30 @@ def layer_rows(measurement: Measurement, found: Verdicts) -> list[Row]:
     return rows
 
 
-def force_rows(found: Verdicts, *, has_bias: bool) -> list[Row]:
+def force_rows(found: Verdicts, *, has_bias: bool, scheme: str) -> list[Row]:
     """Return what strengthening and removing each force does.
 
     Without a position bias apart from the query-key products, the model has no position term
     that could be changed by itself.
+
+    Parameters
+    ----------
+    found : Verdicts
+        Of the theory.
+    has_bias : bool
+        Whether the model adds a position bias to its logits.
+    scheme : str
+        Its position scheme, as the manifest names it.
     """
+    absent = (
+        "rotary positions act inside content; not separable"
+        if scheme == "rotary"
+        else "no position bias apart from content"
+    )
     rows = []
     for effect in found.forces.effects:
         if effect.name == "position" and not has_bias:
-            rows.append(_absent_force("position", "no position bias apart from content"))
+            rows.append(_absent_force("position", absent))
             continue
         answer, _, reason = (effect.guarantee if effect.applies else effect.note).partition(": ")
         rows.append(

@@ -56,13 +56,16 @@ def write_report(
     ArtifactError
         If a measurement is damaged.
     OutputExistsError
-        If the file exists and `overwrite` is false; before anything is computed.
+        If the sources can be opened, the file exists and `overwrite` is false; before anything is
+        computed.
     """
     paths = [Path(p) for p in ([sources] if isinstance(sources, (str, PathLike)) else sources)]
+    measurements = _opened(paths)
     target = default_path(paths) if out is None else Path(out)
     if not overwrite:
         refuse_existing(target)
-    atomic_write_text(target, render_report(paths, estimator=estimator), overwrite=overwrite)
+    page = _rendered(measurements, paths, estimator)
+    atomic_write_text(target, page, overwrite=overwrite)
     return target
 
 
@@ -76,11 +79,25 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str | None = None) -
     with each of three sets of kernels plus the checks of `posbias.report.verdicts`.
     """
     paths = [Path(p) for p in sources]
+    return _rendered(_opened(paths), paths, estimator)
+
+
+def default_path(sources: Sequence[Path]) -> Path:
+    """Return ``report.html`` in the directory of a single source, else in the current folder."""
+    return sources[0] / REPORT_FILE if len(sources) == 1 else Path(REPORT_FILE)
+
+
+def _opened(paths: Sequence[Path]) -> list[Measurement]:
     if not paths:
         raise InputError("there is no measurement to report; give at least one directory")
     if len({p.resolve() for p in paths}) < len(paths):
         raise InputError(f"a measurement is given twice among {', '.join(map(str, paths))}")
-    measurements: list[Measurement] = [open_source(p) for p in paths]
+    return [open_source(p) for p in paths]
+
+
+def _rendered(
+    measurements: Sequence[Measurement], paths: Sequence[Path], estimator: str | None
+) -> str:
     names = [str(p) for p in paths]
     estimator = checked_choice(estimator or common_estimator(paths))
     page = (
@@ -91,8 +108,3 @@ def render_report(sources: Sequence[AnyPath], *, estimator: str | None = None) -
     words = ["posbias", "report", *names]
     words += [] if estimator == AUTO else ["--estimator", estimator]
     return render(page, command=shlex.join(words))
-
-
-def default_path(sources: Sequence[Path]) -> Path:
-    """Return ``report.html`` in the directory of a single source, else in the current folder."""
-    return sources[0] / REPORT_FILE if len(sources) == 1 else Path(REPORT_FILE)
