@@ -315,6 +315,9 @@ class Comparison:
         count, kind = self.sampling["units"], self.sampling["unit"]
         fixed = self.sampling["held_fixed"]
         said = f"{100 * self.sampling['level']:.0f} %, bootstrap over {count:,} {kind}"
+        effective = self.sampling.get("effective_units")
+        if effective is not None and round(effective) < count:
+            said += f", effectively {effective:,.0f}"
         return f"{said}; held fixed: {', '.join(fixed)}" if fixed else said
 
     def write_csv(self, path: str | Path, *, overwrite: bool = False) -> None:

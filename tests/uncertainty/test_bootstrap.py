@@ -263,3 +263,14 @@ def test_ranges_for_people() -> None:
     assert with_range(Interval(float("nan"))) == "-"
     assert with_range(Interval(3.0, 3.0, 3.0), 0) == "3"
     assert with_range(Interval(-0.5, -0.61, -0.4), 3) == "-0.500 [-0.61, -0.40]"
+
+
+def test_effective_number_of_units_counts_those_that_weigh() -> None:
+    rows = np.array([[1.0, 2.0], [2.0, 1.0], [0.0, 3.0], [0.5, 2.5]])
+    assert Units("windows", np.arange(4)).effective(rows) == pytest.approx(4.0)
+    assert Units("documents", np.array([0, 0, 1, 1])).effective(rows) == pytest.approx(2.0)
+    # One document of totals 9 + 3 beside one of 3: (12 + 3)^2 / (144 + 9).
+    heavy = np.array([[9.0, 0.0], [1.0, 2.0], [3.0, 0.0]])
+    units = Units("documents", np.array([0, 0, 1]))
+    assert units.effective(heavy) == pytest.approx(225 / 153)
+    assert units.effective(1e6 * heavy) == pytest.approx(225 / 153)

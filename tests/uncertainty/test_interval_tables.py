@@ -75,7 +75,10 @@ def test_unit_and_text_needed_are_stated(
     said = compared(folder, 200, monkeypatch, capsys)
     needed = comparison.units_needed(comparison.best.variant)
     assert needed is not None
-    assert "Intervals: 95 %, bootstrap over 12 documents." in said
+    assert comparison.sampling is not None
+    effective = comparison.sampling["effective_units"]
+    few = f", effectively {effective:.0f}" if round(effective) < 12 else ""
+    assert f"Intervals: 95 %, bootstrap over 12 documents{few}." in said
     assert f"to +-0.01 needs about {needed:,} documents like these" in said
 
 

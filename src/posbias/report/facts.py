@@ -9,6 +9,7 @@ from typing import Any
 
 from posbias.measurement import Measurement
 from posbias.report.wording import number
+from posbias.uncertainty import sampling_units
 
 __all__ = [
     "METHOD_MEANINGS",
@@ -193,6 +194,18 @@ def _run_facts(measurement: Measurement) -> Facts:
     run = manifest.get("run", {})
     names = {"device": "Device", "seconds": "Seconds", "batch_size": "Windows per pass"}
     facts += [(label, str(run[key])) for key, label in names.items() if key in run]
+    if measurement.influence_methods:
+        facts.insert(1, _weight_fact(measurement))
     if measurement.sha256 is not None:
         facts.append(("SHA-256 of the arrays", measurement.sha256))
     return facts
+
+
+def _weight_fact(measurement: Measurement) -> tuple[str, str]:
+    """Say over how many units of equal weight the measured profile effectively averages."""
+    units = sampling_units(measurement)
+    effective = units.effective(measurement.influence_windows())
+    return (
+        f"Effective number of {units.kind}",
+        f"{number(effective)} of {units.count:,} (windows of larger influence weigh more)",
+    )

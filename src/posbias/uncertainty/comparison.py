@@ -134,6 +134,8 @@ class Uncertainty:
         Predictions that are not those of the measurement: held fixed.
     first_order : tuple of str
         Predictions whose resamples follow the coefficients to first order only.
+    effective : float or None
+        Units that the measured profile effectively averages (`Units.effective`); None if not known.
     """
 
     units: Units
@@ -141,6 +143,7 @@ class Uncertainty:
     predictions: Mapping[str, Resampled]
     foreign: tuple[str, ...]
     first_order: tuple[str, ...]
+    effective: float | None = None
 
     @property
     def resamples(self) -> int:
@@ -186,6 +189,7 @@ class Uncertainty:
             "seed": SEED,
             "unit": self.units.kind,
             "units": self.units.count,
+            "effective_units": self.effective,
             "windows": self.units.windows,
             "held_fixed": list(self.foreign),
             "first_order": list(self.first_order),
@@ -248,6 +252,7 @@ def resample_comparison(
         predictions=found,
         foreign=tuple(own.foreign),
         first_order=tuple(own.first_order),
+        effective=draws.units.effective(rows),
     )
 
 

@@ -41,6 +41,21 @@ class Units:
         """Number of windows D."""
         return int(self.labels.size)
 
+    def effective(self, rows: NDArray[np.float64]) -> float:
+        """Return how many units of equal weight would give a profile as much, in [1, count].
+
+        The profile of a measurement is the sum of its windows, so a window of large gradients
+        weighs more than one of small ones. This is the effective sample size of Kish,
+        (sum w)^2 / sum w^2 with the total w of each unit.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (D, n)
+            Raw influence per window, not negative and not all zero.
+        """
+        weights = np.bincount(self.labels, weights=rows.sum(axis=1))
+        return float(weights.sum() ** 2 / (weights**2).sum())
+
     def __str__(self) -> str:
         one = self.kind.removesuffix("s")
         return f"{self.count:,} {one if self.count == 1 else self.kind}"
