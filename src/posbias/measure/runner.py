@@ -83,7 +83,7 @@ def measure(
                 **run_identity(network, windows, origin=origin, options=chosen),
                 "processes": shard.count,
             }
-        checked = check_model(network, ids)
+        checked = check_model(network, ids, gradients=_needs_gradients(chosen))
         plan = plan_branches(checked, ids, chosen)
         arrays = shard.combine(run.measure(checked, plan))
     facts = {**run.describe(checked, plan), "processes": shard.count}
@@ -91,6 +91,11 @@ def measure(
         checked, windows, origin=origin, options=chosen, run=facts, command=command
     )
     return Measurement(manifest, arrays)
+
+
+def _needs_gradients(options: MeasureOptions) -> bool:
+    methods = {*GRADIENT_METHODS, "integrated-gradients"}
+    return bool(options.jacobian) or not methods.isdisjoint(options.influence)
 
 
 def _part_of(windows: TokenWindows, number: int, parts: int, *, batch_size: int) -> TokenWindows:

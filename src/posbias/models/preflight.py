@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from posbias.errors import InputError, InstrumentationError, UnsupportedModelError
 from posbias.models.architectures import text_config
 from posbias.models.checks import Preflight, agreement, overflow_advice
+from posbias.models.gradients import check_gradient
 from posbias.models.instrument import instrumented
 from posbias.models.locality import check_attention_counts, check_tokens_apart
 from posbias.models.observers import BiasObserver, CaptureObserver, PositionObserver
@@ -71,6 +72,7 @@ def check_model(
     *,
     sites: ModelSites | None = None,
     checks: Preflight | None = None,
+    gradients: bool = False,
 ) -> CheckedModel:
     """Locate, instrument and check a model that is in measuring state.
 
@@ -84,6 +86,8 @@ def check_model(
         Where x, a and the attention are; by default the table, else a search.
     checks : Preflight, optional
         Receives the result of every check, also when one fails.
+    gradients : bool
+        Check the gradient in the input embeddings too.
 
     Raises
     ------
@@ -95,7 +99,8 @@ def check_model(
     Notes
     -----
     About six passes over 24 positions, one over n, two over seven times 24 positions and two over
-    T times 6 positions, none of more tokens than two windows, without gradients.
+    T times 6 positions, none of more tokens than two windows, without gradients. The gradient takes
+    44 times 24 positions more.
     """
     config = text_config(model.config)
     _check_length(config, ids.shape[1])
@@ -127,6 +132,8 @@ def check_model(
         check_attention_counts(
             model, found, short, windows=scheme.windows, tokens=tokens, checks=checks
         )
+        if gradients:
+            check_gradient(model, found, short, tokens=tokens, checks=checks)
     return CheckedModel(model, found, sizes, scheme, _kinds(proofs), checks.results)
 
 
