@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from posbias.cli._figures import DEFAULT_LAYERS, FIGURES
 from posbias.cli._options import Debug, Overwrite, SourceEstimator
 from posbias.cli._outputs import check_result_files, write_figure
 from posbias.cli._schedule import SCHEDULE_HELP
-from posbias.errors import InputError
+from posbias.errors import InputError, shown
 
 __all__ = ["figure"]
 
@@ -133,6 +134,11 @@ def figure(  # noqa: PLR0913  one parameter per option
         raise InputError(f"the figure {kind!r} is unknown; there is {', '.join(FIGURES)}")
     if not _NARROWEST <= width <= _WIDEST:
         raise InputError(f"--width is {width:g}; {_NARROWEST:g} to {_WIDEST:g} inches are required")
+    missing = next((source for source in sources if not os.path.lexists(source)), None)
+    if missing is not None:
+        raise InputError(
+            f"{shown(missing)} does not exist; a measurement, spec or profile is required"
+        )
     check_result_files(sources, overwrite=overwrite, figure=out)
     from posbias.cli._figure_sources import FigureRequest
     from posbias.cli._figures import draw_figure
