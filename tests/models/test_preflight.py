@@ -257,3 +257,10 @@ def test_state_is_restored_after_a_failure():
         check(model)
     assert all(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_other_heads_than_the_config_names_are_refused():
+    model = tiny("llama", num_hidden_layers=2)
+    model.config.num_attention_heads = 6
+    with pytest.raises(UnsupportedModelError, match="layer 1 has 12 heads, the config names 6"):
+        check(model)

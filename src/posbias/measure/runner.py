@@ -42,7 +42,13 @@ from posbias.measurement.estimator_arrays import JACOBIAN, mixing_array
 from posbias.measurement.schema import influence_array
 from posbias.models.instrument import instrumented
 from posbias.models.preflight import CheckedModel, check_model
-from posbias.models.state import forward_logits, input_device, is_out_of_memory, measuring
+from posbias.models.state import (
+    forward_logits,
+    input_device,
+    is_out_of_memory,
+    measuring,
+    model_errors,
+)
 
 __all__ = ["measure"]
 
@@ -156,13 +162,14 @@ class _Run:
         state = RunState(accumulator, windows=count, batch_size=self._batch_size, branches=branches)
 
         def batch(span: slice) -> dict[str, Tensor]:
-            return _measure_batch(
-                checked,
-                self._ids[span],
-                (accumulator, branches),
-                options=replace(self._options, batch_size=state.batch_size),
-                prefix=self._prefix,
-            )
+            with model_errors(checked.model):
+                return _measure_batch(
+                    checked,
+                    self._ids[span],
+                    (accumulator, branches),
+                    options=replace(self._options, batch_size=state.batch_size),
+                    prefix=self._prefix,
+                )
 
         self._take_up(state)
         with ExitStack() as stack:

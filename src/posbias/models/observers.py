@@ -14,11 +14,12 @@ __all__ = ["BiasObserver", "CaptureObserver", "PositionObserver"]
 
 
 class CaptureObserver:
-    """Row sums, mass above the diagonal and finiteness of everything that is seen."""
+    """Row sums, mass above the diagonal, heads and finiteness of all that is seen."""
 
     def __init__(self, has_sink: bool) -> None:
         self.row_error = self.future = 0.0
         self.finite = True
+        self.heads: dict[int, int] = {}
         self._has_sink = has_sink
 
     def on_stream(self, layer: int, stream: Tensor) -> None:
@@ -32,6 +33,7 @@ class CaptureObserver:
     def on_attention(self, rows: AttentionRows) -> None:
         """See a block of attention rows."""
         p = rows.probabilities.double()
+        self.heads[rows.layer] = p.shape[1]
         total = p.sum(-1)
         error = (total - 1.0).clamp(min=0.0) if self._has_sink else (total - 1.0).abs()
         keys = torch.arange(p.shape[-1], device=p.device)

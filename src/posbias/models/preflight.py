@@ -115,7 +115,7 @@ def check_model(
         proofs = certify(found, lambda: forward_logits(model, short))
         _check_stream(proofs, found, checks)
         sizes = _check_heads(found, read_sizes(config))
-        _check_capture(model, found, short, checks)
+        _check_capture(model, found, short, checks, heads=sizes.heads)
         _check_other_implementation(model, found, short, checks)
         scheme = read_scheme(found, config, sizes)
         if scheme is None:
@@ -265,11 +265,25 @@ def _check_heads(sites: ModelSites, sizes: Sizes) -> Sizes:
     return sizes
 
 
-def _check_capture(model: nn.Module, sites: ModelSites, ids: Tensor, checks: Preflight) -> None:
+def _check_head_counts(seen: dict[int, int], heads: int) -> None:
+    """Compare the heads of the attention that runs with those of the config."""
+    for layer, count in seen.items():
+        if count != heads:
+            raise UnsupportedModelError(
+                f"the attention of layer {layer + 1} has {count} heads, the config names {heads}; "
+                "the same number in every layer is required. Pruned heads or a changed config are "
+                "the usual causes"
+            )
+
+
+def _check_capture(
+    model: nn.Module, sites: ModelSites, ids: Tensor, checks: Preflight, *, heads: int
+) -> None:
     plain = forward_logits(model, ids)
     seen = CaptureObserver(sites.row is not None and bool(sites.row.sinks))
     with instrumented(sites, seen, check_values=True) as tap:
         watched = forward_logits(model, ids)
+    _check_head_counts(seen.heads, heads)
     checks.require("one_capture_per_layer", float(max(tap.captures) - 1), 0.0, "")
     checks.require(
         "outputs_unchanged",
