@@ -150,7 +150,8 @@ def _is_zero_by_weights(site: LayerSites) -> bool:
 
     So begin layers that are inserted into a trained model.
     """
-    matrices = (weight for weight in site.attention.parameters() if weight.dim() > 1)
+    # Weights that are on disk are not looked at: they cannot be, before the layer runs.
+    matrices = (w for w in site.attention.parameters() if w.dim() > 1 and not w.is_meta)
     return any(not bool(weight.detach().any()) for weight in matrices)
 
 
