@@ -18,6 +18,7 @@ from tiny_models import tiny, token_ids
 from posbias.errors import (
     ArtifactError,
     InputError,
+    InstrumentationError,
     InterruptedRunError,
     ModelError,
     OutputExistsError,
@@ -398,5 +399,5 @@ def test_no_batch_is_small_enough(ids: np.ndarray, monkeypatch: pytest.MonkeyPat
 def test_other_errors_are_not_taken_for_it(ids: np.ndarray) -> None:
     model = tiny("llama")
     error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    with Exhausted(model, 2, error), pytest.raises(RuntimeError, match="mat1"):
+    with Exhausted(model, 2, error), pytest.raises(InstrumentationError, match="mat1"):
         measure(model, ids, batch_size=4)
