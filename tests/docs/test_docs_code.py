@@ -108,7 +108,7 @@ def test_blocks_run(
             shutil.copytree(published, tmp_path, dirs_exist_ok=True)
         for command in block.remark("before"):
             run_shell(command, block, finished)
-        run_block(with_values(block), names, finished)
+        check_block(with_values(block), names, finished)
 
 
 def with_values(block: Block) -> Block:
@@ -122,7 +122,7 @@ def with_values(block: Block) -> Block:
     return Block(block.page, block.line, block.kind, text, block.remarks)
 
 
-def run_block(block: Block, names: dict[str, Any], finished: Path) -> None:
+def check_block(block: Block, names: dict[str, Any], finished: Path) -> None:
     for name in block.remark("file"):
         Path(name).write_text(block.text, encoding="utf-8")
     if block.kind in {"python", "pycon"} and ">>> " in block.text:
